@@ -1,7 +1,7 @@
-"""Which split to take: drivers, leaderboard, reports and the command line.
+"""Search for strategies: drivers, leaderboards, reports and the command line.
 
-Names below are loaded when first used (PEP 562): the command line imports this package for ``--help`` as well, which
-must not wait for numpy. They stay where they are; modules below may move.
+Names below are loaded when first used (PEP 562): the command line imports this package also for ``--help``, which must
+not wait for numpy. These names are stable; the modules below may move.
 """
 
 import sys
@@ -75,9 +75,9 @@ def __getattr__(name: str) -> Any:
 
 
 class _CallablePackage(ModuleType):
-    """Package that is also the function ``forerun.search``.
+    """Package that can be called as the function ``forerun.search``.
 
-    Importing the package would otherwise hide a function of that name.
+    Otherwise an import of the package would hide a function of this name.
     """
 
     def __call__(self, model: str, **job: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``python -m forerun.search`` is the command line."""
+"""``python -m forerun.search`` runs the command line."""
 
 import sys
 

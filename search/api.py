@@ -1,4 +1,4 @@
-"""The verbs of the command line as functions of Python values."""
+"""Verbs of the command line as Python functions."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +27,13 @@ def search(
     workers: Choice | None = None,
     **fields: Any,
 ) -> Leaderboard:
-    """Search the best strategies for a model; ``fields`` are those of ``Request``. See ``search_request``.
+    """Search the best strategies for a model; ``fields``: fields of ``Request``. See ``search_request``.
 
     >>> search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch=256, seq_len=8192).rows[0].gpus
     64
 
     Raises:
-        RequestError: the request is wrong.
-        NothingFeasible: nothing fits; the error says what would.
+        RequestError: the request is wrong. NothingFeasible: nothing fits; the error names helpful changes.
     """
     if "gpus" in fields and fields["gpus"] is not None:
         fields["gpus"] = str(fields["gpus"])
@@ -42,10 +41,10 @@ def search(
 
 
 def simulate(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> Row:
-    """Predict one strategy; ``fields`` are those of ``Request``.
+    """Predict one strategy; ``fields``: fields of ``Request``.
 
     Raises:
-        RequestError: the request is wrong or the strategy illegal; the message has every law it breaks.
+        RequestError: the request is wrong or the strategy illegal; the message names every broken law.
     """
     setting = resolve(Request(model=model, **fields))
     return simulate_setting(setting, strategy, score=score)
@@ -54,7 +53,7 @@ def simulate(model: str, *, strategy: str | Strategy, score: Scorer = simulator_
 def simulate_setting(
     setting: Setting[AnyContext], strategy: "str | AnyStrategy", *, score: Scorer = simulator_score
 ) -> Row[Any]:
-    """Predict one strategy, which may be given as text.
+    """Predict one strategy, given as a value or as text.
 
     Raises:
         RequestError: the strategy is illegal.
@@ -65,7 +64,7 @@ def simulate_setting(
 
 
 def explain(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> "Explanation":
-    """Explain one strategy and everything one axis away from it; ``fields`` are those of ``Request``.
+    """Explain a strategy and its neighbours in one axis; ``fields``: fields of ``Request``.
 
     Raises:
         RequestError: the request is wrong or the strategy illegal, or the model is an operator graph.

@@ -1,6 +1,6 @@
 """Intervals of predicted steps and peaks from a calibration, and ranks that it cannot distinguish.
 
-The errors of similar strategies are correlated, so that two rows are compared by the belief about their difference and
+The errors of similar strategies are correlated, so that two rows are compared by the distribution of their difference,
 not by their intervals.
 """
 
@@ -22,15 +22,11 @@ from forerun.spaces.opgraph.mixture import Mixture
 from forerun.spaces.strategies import Context, StrategyTable
 
 TOGETHER = 1000
-"""Rows that are compared with each other; further ones only among themselves."""
+"""Number of rows compared with each other; later rows are compared in groups of this size."""
 
 
 def with_ranges(context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool = False) -> tuple[R, ...]:
-    """Return ranked rows with the intervals of their step time and peak memory, and the best rank that each equals.
-
-    The peak has one only where it was calibrated. Rows are unchanged where the context was not calibrated.
-    ``across_sizes``: rows of different numbers of devices are compared too (by device time), as a ranking by cost does.
-    """
+    """Return ranked rows with intervals of step and peak, and the best indistinguishable rank of each."""
     posterior = context.correction
     if not isinstance(posterior, Posterior) or not rows:
         return tuple(rows)
@@ -69,7 +65,7 @@ def _compared(
 
 
 def _tables(context: Context | GraphContext, strategies: Sequence[AnyStrategy]) -> list[StrategyTable | SplitTable]:
-    """Return tables of strategies one after the other: one, but where mixtures are among them."""
+    """Return the tables of strategies: one table, or several with mixtures."""
     runs = groupby(enumerate(strategies), lambda one: one[0] if isinstance(one[1], Mixture) else -1)
     return [table_for(context, [strategy for _, strategy in run]) for _, run in runs]
 

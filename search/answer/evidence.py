@@ -16,34 +16,37 @@ from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context
 
 UNDESCRIBED = "unknown"
-"""What ``validate`` calls a framework of a row that no profile describes."""
+"""Name in ``validate`` for frameworks without a profile."""
 
 
 @cache
 def figures() -> Mapping[str, Any]:
-    """Return the figures with the date and the commit they are of."""
+    """Return the figures with their date and commit."""
     document: Mapping[str, Any] = json.loads(package_text("forerun.search.answer", "data", "checked.json"))
     return document
 
 
 def entry_of(device: str | None, framework: str | None, experts: bool | None = None) -> Mapping[str, Any] | None:
-    """Return the figures of a device, a framework and models with or without experts (None: any of them); None where
-    nothing was measured."""
+    """Return the figures of a device, a framework and models with or without experts (None: any of them); None without
+    measured runs.
+    """
     wanted = {"device": device, "framework": framework, "experts": experts}
     entries: list[Mapping[str, Any]] = figures()["entries"]
     return next((entry for entry in entries if wanted.items() <= entry.items()), None)
 
 
 def measured_framework(profile: FrameworkProfile) -> str:
-    """Return the framework whose measured runs support a profile: the nearest of its lineage that has any, else the
-    root."""
+    """Return the framework whose measured runs support a profile: the nearest one of its lineage with runs, else the
+    root.
+    """
     names = profile.lineage or (profile.name,)
     return next((name for name in names if entry_of(None, name)), names[-1])
 
 
 def evidence_of(context: Context) -> NearestRuns:
-    """Return the nearest published runs of predictions in a context without calibration, on groups of nodes that differ
-    those of the group with the least."""
+    """Return the nearest published runs of an uncalibrated context; for groups of nodes, those of the group with the
+    weakest evidence.
+    """
     if context.cluster.groups:
         weakest = max(map(evidence_of, group_contexts(context)), key=lambda one: LEVELS.index(one.level))
         return replace(weakest, level=GROUPS, text=f"no measured run on groups of nodes that differ; {weakest.text}")
@@ -73,7 +76,7 @@ def evidence_of(context: Context) -> NearestRuns:
 
 
 def _elsewhere(framework: str) -> str:
-    """Return the number of measured runs of a framework on other devices and the device of most, as a clause."""
+    """Return the number of measured runs of a framework on other devices and the most frequent device, as a clause."""
     rows = {
         entry["device"]: entry["rows"]
         for entry in figures()["entries"]
@@ -90,5 +93,5 @@ def _evidence(level: str, entry: Mapping[str, Any], text: str) -> NearestRuns:
 
 
 def counted(entry: Mapping[str, Any]) -> str:
-    """Return the number of measured runs of an entry in words."""
+    """Return the number of measured runs of an entry as text."""
     return f"{entry['rows']:,} measured run{'s' if entry['rows'] != 1 else ''}"

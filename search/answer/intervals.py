@@ -1,4 +1,4 @@
-"""Rows with their intervals: from measured runs of the user's machine, else from similar published runs."""
+"""Rows with their intervals: from the user's measured runs, else from similar published runs."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def certain(context: "Context | GraphContext", rows: tuple[R, ...], objective: str | None = None) -> tuple[R, ...]:
-    """Return rows with the intervals of their step time and peak memory, in a calibrated context also the best rank
-    that each cannot be distinguished from.
+    """Return rows with the intervals of their step time and peak memory, and, in a calibrated context, the best
+    indistinguishable rank.
 
-    Rows of different numbers of devices are compared only where ``objective`` ranks by cost.
+    Rows of different numbers of devices are compared only if ``objective`` ranks by cost.
     """
     if not rows:
         return rows
@@ -30,7 +30,7 @@ def certain(context: "Context | GraphContext", rows: tuple[R, ...], objective: s
 
 
 def _published(context: Context, rows: tuple[R, ...]) -> tuple[R, ...]:
-    """Return rows with the intervals that published runs leave them."""
+    """Return rows with the intervals from published runs."""
     strategies = [row.strategy for row in rows if isinstance(row.strategy, Strategy)]
     busy = busy_share({part: np.array([row.breakdown_s[part] for row in rows]) for part in rows[0].breakdown_s})
     peaks = Peaks(peak_bytes=np.array([row.peak_memory_gib * GIB for row in rows]))

@@ -1,4 +1,4 @@
-"""One leaderboard out of the rows that a search found, by whatever way it found them."""
+"""Leaderboard from the rows of any kind of search."""
 
 import time
 from dataclasses import replace
@@ -25,15 +25,15 @@ from forerun.spaces.strategies import Context
 
 NOT_KNOWN = Alternatives()
 MARKED = 1000
-"""Rows of which is said whether they can be launched, half a millisecond each."""
+"""Number of rows checked for launch files, half a millisecond each."""
 
 
 def build_board(
     setting: Setting[AnyContext], found: Found, *, started_s: float, score: Scorer = simulator_score, noted: bool = True
 ) -> Leaderboard:
-    """Return the leaderboard of what was found, with the notes that any such rows have (where it is to be ``noted``).
+    """Return the leaderboard of a search's result, with notes if ``noted``.
 
-    ``started_s``: ``time.perf_counter()`` when the search began. ``score`` scores what notes compare with.
+    ``started_s``: ``time.perf_counter()`` at the start of the search. ``score``: scorer for the searches of notes.
     """
     board = Leaderboard(
         request={**setting.to_json(), **found.request},
@@ -62,10 +62,10 @@ def with_rows(
     alternatives: Alternatives = NOT_KNOWN,
     noted: bool = True,
 ) -> Leaderboard:
-    """Return a board with other rows, best first, and what is said of them (the notes where ``noted``).
+    """Return a board with other rows, best first, and their texts (also notes if ``noted``).
 
     Raises:
-        EndedEarly: with the board as it is without the notes.
+        EndedEarly: interrupted, with the board without notes.
     """
     known = [marked(setting.context, row) for row in rows[:MARKED]]
     if setting.objective in ("throughput", "cost"):
@@ -86,12 +86,12 @@ def with_rows(
 
 
 def _weighs_risk(setting: Setting[AnyContext]) -> bool:
-    """Return whether risks of running out of memory are predicted, and not bounded by the user."""
+    """Return whether OOM risks are predicted and not limited by the user."""
     return isinstance(setting.context, Context) and setting.context.oom_risk is None
 
 
 def _undominated(setting: Setting[AnyContext], rows: list[AnyRow], safest: Row | None) -> list[AnyRow]:
-    """Put a row first that no other, and not the ``safest`` of the search, beats in speed and in risk."""
+    """Move a row to the front that no other row, nor the ``safest``, beats in both speed and risk."""
     able = [row for row in rows if not row.lacks_launch_file]
     if rows and len(able) < len(rows) and rows[0].lacks_launch_file:
         return rows
@@ -107,7 +107,7 @@ def _undominated(setting: Setting[AnyContext], rows: list[AnyRow], safest: Row |
 
 
 def _second(setting: Setting[AnyContext], rows: tuple[AnyRow, ...]) -> str:
-    """Return why the second row is not the first where it is faster."""
+    """Return the reason why a faster second row is not first."""
     if len(rows) < 2 or setting.objective not in ("throughput", "cost") or not has_transformer(setting):
         return ""
     return lower_because(setting.context, rows[0], rows[1])

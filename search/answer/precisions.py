@@ -1,4 +1,4 @@
-"""One leaderboard of searches that differ in precision, in which each row names its own."""
+"""One leaderboard of searches in several precisions, each row with its precision."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ def settings_by_precision(request: Request, precisions: Sequence[str]) -> dict[s
     Raises
     ------
     RequestError
-        A precision is unknown or named twice, the device lacks one, or what is asked for has one precision alone.
+        A precision is unknown or named twice, the device lacks one, or the request supports a single precision only.
     """
     if request.objective is not None and objective_named(request.objective).front:
         raise RequestError("a front of several objectives is searched in one precision; give one --precision")
@@ -49,7 +49,7 @@ def settings_by_precision(request: Request, precisions: Sequence[str]) -> dict[s
 def search_precisions(
     settings: Mapping[str, Setting[AnyContext]], search: Callable[[Setting[AnyContext]], Leaderboard]
 ) -> Leaderboard:
-    """Search each setting, and rank the rows of all of them together.
+    """Search each setting, and rank the rows of all together.
 
     Parameters
     ----------
@@ -61,12 +61,12 @@ def search_precisions(
     Returns
     -------
     Leaderboard
-        That of the precision of the first row, with the rows of all; notes and reasons are those of this precision.
+        Leaderboard of the first row's precision, with its notes and reasons, and the rows of all.
 
     Raises
     ------
     NoAnswer
-        No precision has a strategy that fits; it is the error of the last one.
+        No precision has a feasible strategy; the error of the last one.
     EndedEarly
         The search was interrupted; it has the leaderboard so far.
     """
@@ -80,7 +80,7 @@ def search_precisions(
 def _boards(
     settings: Mapping[str, Setting[AnyContext]], search: Callable[[Setting[AnyContext]], Leaderboard]
 ) -> tuple[dict[str, Leaderboard], list[str], EndedEarly | None]:
-    """Return the leaderboards by precision, remarks on precisions without one, and the interrupt if there was one."""
+    """Return the leaderboards by precision, remarks on precisions without one, and the interrupt, if any."""
     boards: dict[str, Leaderboard] = {}
     without: list[str] = []
     for precision, setting in settings.items():
@@ -102,7 +102,7 @@ def _boards(
 def _joined(
     settings: Mapping[str, Setting[AnyContext]], boards: Mapping[str, Leaderboard], without: Sequence[str]
 ) -> Leaderboard:
-    """Return one leaderboard of those of several precisions."""
+    """Return one leaderboard from those of several precisions."""
     preferred = next(iter(settings))
     keyed = [_keyed(settings[precision], board, precision == preferred) for precision, board in boards.items()]
     rows = _first_undominated([row for _, row in merge(*keyed, key=lambda entry: entry[0])])
@@ -123,9 +123,9 @@ def _joined(
 
 
 def _keyed(setting: Setting[AnyContext], board: Leaderboard, preferred: bool) -> list[tuple[Key, AnyRow]]:
-    """Return the rows of a board, in order, each with its ranking keys among the rows of other boards.
+    """Return the rows of a board, in order, each with its ranking keys across boards.
 
-    Where time decides, the ``preferred`` precision goes first within what predictions can tell apart.
+    In rankings by time, the ``preferred`` precision ranks first within the prediction error.
     """
     context = of_transformer(setting).context
     table = table_of([row.strategy for row in board.rows])

@@ -1,4 +1,4 @@
-"""Order of the best rows of a search after a simulation event by event."""
+"""Order of the best rows of a search after an event-level simulation."""
 
 import dataclasses
 
@@ -19,14 +19,13 @@ from forerun.simulator.score_table import ScoreTable, joined
 def refine(
     board: Leaderboard, setting: Setting[AnyContext], top: int, on_progress: OnProgress | None = None
 ) -> Leaderboard:
-    """Return the best ``top`` rows of a board after all its rows went through the event level (10 to 500 ms each).
+    """Return the best ``top`` rows of a board after an event-level simulation of all rows (10 to 500 ms each).
 
-    Times and memory of the rows are then the event level's, marks tell the place each had before, and ``notes`` what
-    its first pick would have lost. Rows that do not fit event by event go last.
+    Rows have event-level times and memory, marks with their former ranks, and ``notes`` state the loss of the former
+    first row. Rows that do not fit at the event level are last.
 
     Raises:
-        RequestError: as for ``event_scores``.
-        EndedEarly: with the rows as they were, ``top`` of them.
+        RequestError: see ``event_scores``. EndedEarly: interrupted, with the first ``top`` rows unchanged.
     """
     if not board.rows:
         return board
@@ -52,12 +51,12 @@ def refine(
 
 
 def _moved(row: AnyRow, place: int) -> AnyRow:
-    """Return a row with the place that the closed forms gave it."""
+    """Return a row with its rank by closed forms."""
     return dataclasses.replace(row, marks=(*row.marks, closed_form_mark(place)))
 
 
 def _verdict(before: tuple[AnyRow, ...], played: tuple[AnyRow, ...], best: AnyRow) -> str:
-    """Return in words how far the two levels agree."""
+    """Describe the agreement of the two levels."""
     change = max(abs(old.step_time_s / new.step_time_s - 1) for old, new in zip(before, played, strict=True))
     lost = best.throughput_per_gpu / played[0].throughput_per_gpu - 1
     text = f"the best {len(before)} were simulated event by event: step times differ by {change:.1%} at most"

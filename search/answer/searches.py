@@ -1,4 +1,4 @@
-"""A leaderboard of each way to search: flat, with stages that differ, and on groups of nodes that differ."""
+"""Leaderboards of all searches: flat, stages that differ, and groups of nodes."""
 
 import time
 from collections.abc import Callable
@@ -34,17 +34,18 @@ def search_request(
     score: Scorer = simulator_score,
     workers: Choice | None = None,
 ) -> Leaderboard:
-    """Search what a request asks for; ``started`` is told the size of the space before ``progress`` is called, and
-    ``sampling`` how many of how many parts of a sample of it are done.
+    """Search the space of a request.
 
-    ``workers`` says who does the work; None: this process. ``Choice()`` goes on in other processes where that takes
-    long, for which a script needs ``if __name__ == "__main__":``. The rows do not depend on it.
+    ``started`` is called with the size of the space before ``progress``, and ``sampling`` with the finished and all
+    parts of its sample.
+
+    ``workers``: kind of workers; None: this process. ``Choice()`` continues long searches in other processes, for which
+    a script needs ``if __name__ == "__main__":``. The rows do not depend on the workers.
 
     Raises:
-        RequestError: the request is wrong, or its own restrictions leave no legal candidate.
-        NothingFeasible: nothing fits; the error says what would.
-        BeyondLimits: what fits takes too long or costs too much.
-        EndedEarly: with the leaderboard of what was searched by then.
+        RequestError: the request is wrong, or its restrictions leave no legal candidate. NothingFeasible: nothing fits;
+        the error names helpful changes. BeyondLimits: all fitting strategies take too long or cost too much.
+        EndedEarly: interrupted, with the leaderboard so far.
     """
     started_s = time.perf_counter()
     setting = resolve(request)
@@ -79,14 +80,13 @@ def leaderboard_of(
     score: Scorer = simulator_score,
     noted: bool = True,
 ) -> Leaderboard:
-    """Return the leaderboard of a space that was searched whole; ``piece`` is what was found, whoever found it.
+    """Return the leaderboard of a completely searched space; ``piece``: result of the workers.
 
-    ``problem``: that of the setting, where it was made already; ``noted``: with notes that take searches of their own.
+    ``problem``: problem of the setting, if already built; ``noted``: whether to add notes, which need further searches.
 
     Raises:
-        RequestError: the request's own restrictions leave no legal candidate.
-        NothingFeasible: nothing fits; the error says what would.
-        BeyondLimits: what fits takes too long or costs too much.
+        RequestError: the request's restrictions leave no legal candidate. NothingFeasible: nothing fits; the error
+        names helpful changes. BeyondLimits: all fitting strategies take too long or cost too much.
     """
     found = found_in(setting, piece, workers=workers, remarks=remarks, score=score, problem=problem)
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
@@ -96,7 +96,7 @@ def leaderboard_of(
 
 
 def _without_rows(setting: Setting[AnyContext], found: Found, document: dict[str, Any], score: Scorer) -> ForerunError:
-    """Return the error for a search without rows, which says what would help."""
+    """Return the error for a search without rows, with helpful changes."""
     from forerun.search.answer.diagnosis.diagnosis import NothingFeasible, beyond_limits, diagnose, empty_space
 
     if any(reason in found.space.rejected for reason in (TOO_LATE, TOO_DEAR)):
@@ -118,14 +118,14 @@ def explore_request(
     on_progress: OnProgress | None = None,
     score: Scorer = simulator_score,
 ) -> Leaderboard:
-    """Search what a request asks for, with explicit layers per stage where they help.
+    """Search the strategies of a request, including stages that differ.
 
-    The flat space is searched whole first (by ``workers``), so that the result is never worse than that search's.
+    The flat space is searched completely first (by ``workers``), so that the result is never worse than the best flat
+    strategy.
 
     Raises:
-        RequestError: the request is wrong, or the sampler cannot do it.
-        NothingFeasible: neither search found anything that fits.
-        EndedEarly: with the leaderboard of what was found by then.
+        RequestError: the request is wrong, or the sampler does not support it. NothingFeasible: neither search found a
+        feasible strategy. EndedEarly: interrupted, with the leaderboard so far.
     """
     from forerun.search.explore.staged.staged_search import search_stages
 
@@ -154,12 +154,11 @@ def search_groups(
     evaluations: int | None = None,
     played: Callable[[int], None] | None = None,
 ) -> Leaderboard:
-    """Search the strategies of a cluster whose groups of nodes differ, all of which it uses; arguments as for
-    ``group_search.search_plans``.
+    """Search the strategies on all groups of nodes of a cluster; arguments: see ``group_search.search_plans``.
 
     Raises:
-        RequestError: the request is wrong, or asks for what groups do not have.
-        InfeasibleError: no plan fits on the groups.
+        RequestError: the request is wrong, or contains options that groups do not support. InfeasibleError: no plan
+        fits on the groups.
     """
     from forerun.search.explore.groups.group_search import group_setting, search_plans
     from forerun.search.explore.groups.simulated_plans import EVALUATIONS

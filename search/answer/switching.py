@@ -1,4 +1,4 @@
-"""A setting with further switches of its software on, as notes and diagnoses try them."""
+"""Settings with further software switches, for notes and diagnoses."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,15 +17,14 @@ def with_switches(setting: Setting, switches: Mapping[str, str]) -> Setting | No
     Parameters
     ----------
     setting
-        The setting; switches that its user chose stay.
+        The setting; switches chosen by the user stay.
     switches
         Values by name.
 
     Returns
     -------
     Setting | None
-        None where the framework or the devices do not have a switch, where it has that value already, or where it
-        contradicts one that the user chose.
+        None if framework or devices lack a switch, it has that value already, or it contradicts one chosen by the user.
     """
     context = setting.context
     for name, value in switches.items():
@@ -41,7 +40,7 @@ def with_switches(setting: Setting, switches: Mapping[str, str]) -> Setting | No
 
 
 def switch_words(context: Context, switches: Mapping[str, str]) -> tuple[str, str]:
-    """Return switches as ``--with`` takes them, and which of them the framework has no flag for, as a clause."""
+    """Return switches in the form of ``--with``, and a clause on switches without a flag of the framework."""
     words = ",".join(name if value == "on" else f"{name}={value}" for name, value in switches.items())
     own = [name for name, value in switches.items() if not _has_flag(context, name, value)]
     return f"--with {words}", f"{context.framework.name} has no flag for {' and '.join(own)}" if own else ""

@@ -1,4 +1,4 @@
-"""Strategy trees added to a leaderboard: near its best rows, with unlike stages, and mixtures of operator graphs."""
+"""Strategy trees added to a leaderboard: near its best rows, plans of unequal stages, mixtures of operator graphs."""
 
 import math
 from collections.abc import Callable
@@ -32,11 +32,11 @@ def with_trees(
     workers: Choice | None = None,
     on_progress: OnProgress | None = None,
 ) -> Leaderboard:
-    """Add the trees that better the flat strategies they start from to a board of simulated rows.
+    """Add trees that are faster than their flat starts to a board of simulated rows.
 
     Raises:
-        RequestError: trees cannot be ranked by the objective.
-        EndedEarly: with the board and the trees that were found by then.
+        RequestError: trees cannot be ranked by the objective. EndedEarly: interrupted, with the board and the trees so
+        far.
     """
     from forerun.search.explore.trees.tree_search import search_trees
 
@@ -44,11 +44,11 @@ def with_trees(
 
 
 def with_plans(board: Leaderboard, setting: Setting[AnyContext], on_progress: OnProgress | None = None) -> Leaderboard:
-    """Add the plans of unlike stages that better the first row to a board of simulated rows.
+    """Add plans of unequal stages that are faster than the first row to a board of simulated rows.
 
     Raises:
-        RequestError: the model is no transformer, or plans cannot be ranked by the objective.
-        EndedEarly: with the board and the plans that were simulated by then.
+        RequestError: the model is not a transformer, or plans cannot be ranked by the objective. EndedEarly:
+        interrupted, with the board and the plans so far.
     """
     from forerun.search.explore.planned.planned_trees import search_plans
 
@@ -60,11 +60,11 @@ def with_plans(board: Leaderboard, setting: Setting[AnyContext], on_progress: On
 def with_mixtures(
     board: Leaderboard, setting: Setting[GraphContext], starts: int, on_progress: OnProgress | None = None
 ) -> Leaderboard:
-    """Add the mixtures of splits that better their starts to a board of simulated rows.
+    """Add mixtures of splits that are faster than their starts to a board of simulated rows.
 
     Raises:
-        RequestError: mixtures cannot be ranked by the objective.
-        EndedEarly: with the board and the mixtures that were found by then.
+        RequestError: mixtures cannot be ranked by the objective. EndedEarly: interrupted, with the board and the
+        mixtures so far.
     """
     from forerun.search.explore.trees.mixtures import search_mixtures
 
@@ -72,7 +72,7 @@ def with_mixtures(
 
 
 def simulate_tree(setting: Setting, path: Path, *, contention: bool = False) -> "TreeAnswer":
-    """Simulate the tree of a file; arguments and errors as for ``simulate_tree_file``."""
+    """Simulate the tree of a file; arguments and errors: see ``simulate_tree_file``."""
     from forerun.search.explore.trees.named_trees import simulate_tree_file
 
     answer = simulate_tree_file(setting, path, contention=contention)
@@ -80,7 +80,7 @@ def simulate_tree(setting: Setting, path: Path, *, contention: bool = False) -> 
 
 
 def _added(board: Leaderboard, setting: Setting[AnyContext], search: Callable[[], FoundTrees | None]) -> Leaderboard:
-    """Add what a search finds to a board; None: there is nothing to search."""
+    """Add the result of a search to a board; None: nothing to search."""
     try:
         found = search()
     except EndedEarly as stop:
@@ -91,7 +91,7 @@ def _added(board: Leaderboard, setting: Setting[AnyContext], search: Callable[[]
 
 
 def _joined(board: Leaderboard, setting: Setting[AnyContext], found: FoundTrees) -> Leaderboard:
-    """Return a board with trees ranked among its rows, together with those that it has already."""
+    """Return a board with trees ranked among its rows, together with its present trees."""
     known = board.trees or NO_TREES
     marked_rows = (replace(tree, row=marked(setting.context, tree.row)) for tree in found.rows)
     rows = sorted((*known.rows, *marked_rows), key=lambda tree: _device_s(tree))
@@ -110,7 +110,7 @@ def _device_s(tree: TreeRow) -> float:
 
 
 def _ranked(board: Leaderboard, tree: TreeRow) -> TreeRow:
-    """Return a tree with its place among the flat rows of the board."""
+    """Return a tree with its rank among the flat rows of the board."""
     place = 1 + sum(row.step_time_s * row.gpus < _device_s(tree) for row in board.rows)
     return replace(tree, row=replace(tree.row, rank=place))
 

@@ -1,1 +1,1 @@
-"""Ways to look for strategies. Each returns what it found (``board/found.py``); ``answer`` makes leaderboards of it."""
+"""Searches for strategies. Each returns a ``Found`` (``board/found.py``), from which ``answer`` makes leaderboards."""

@@ -1,4 +1,4 @@
-"""Rows of ranked strategies, variants folded under the row that they vary unless all are asked for."""
+"""Rows of ranked strategies, with variants folded under their row unless all are requested."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,13 +24,13 @@ def folded_rows(
     setting
         Request with all defaults.
     ranked
-        Strategies that fit, best first.
+        Feasible strategies, best first.
     rows_of
         Function from strategies to their rows.
     top
         Most rows.
     launchable
-        Whether a launch script can start a strategy: such a variant leads its row.
+        Function that returns whether a strategy has a launch script; such a variant leads its row.
     """
     if setting.request.all_variants:
         return tuple(rows_of([one.strategy for one in ranked[:top]]))

@@ -1,5 +1,4 @@
-"""The user's present run beside a leaderboard: ``present`` reads it, ``compare`` predicts it, ``value`` is what comes
-of it."""
+"""Comparison of the user's current run with a leaderboard: reading (``present``) and prediction (``compare``)."""
 
 from forerun.search.answer.baseline.compare import adopt, context_of, stand_beside
 from forerun.search.answer.baseline.present import Present, read_present

@@ -1,4 +1,4 @@
-"""A present run beside the best: predicted for the same workload, part by part, and against its measured step."""
+"""Comparison of the current run with the best row, by part, and of its prediction with its measured step."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -31,21 +31,21 @@ from forerun.spaces.units import format_seconds
 
 CALLED = "Your run"
 OWN_CHOICE = "framework "
-"""How reasons begin that are the profile's and no law of the model: a run that exists shows that they can be broken."""
+"""First words of reasons from a framework's profile, not from a law of the model; existing runs may violate them."""
 IMPLAUSIBLE = 1.5
-"""Factor between a measured and a predicted step from which the two are hardly of the same training."""
+"""Factor between measured and predicted step from which both are probably of different trainings."""
 COMPARED = {"global_batch": "global batch", "seq_len": "sequence length", "precision": "precision"}
 WORTH_A_NOTE = 0.01
-"""Gain from which a switch is proposed."""
+"""Least gain of a proposed switch."""
 WORTH_NAMING = 1.1
-"""Ratio of step times from which another precision is named."""
+"""Least ratio of step times for naming another precision."""
 HALF = ("bf16", "fp16")
 """Precisions of 16 bits, the better one first."""
 SIZES = {"layers": "layers", "hidden": "hidden size"}
 
 
 def adopt(request: Request, present: Present) -> tuple[Request, tuple[str, ...]]:
-    """Return the request with the framework and precision of the run where the user named none, and what was taken."""
+    """Return the request with the run's framework and precision as defaults, and the list of adopted values."""
     taken = []
     if request.framework is None and present.framework is not None:
         request = dataclasses.replace(request, framework=present.framework)
@@ -58,10 +58,10 @@ def adopt(request: Request, present: Present) -> tuple[Request, tuple[str, ...]]
 
 
 def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, ...]]:
-    """Return the context in which a run is predicted, its own framework's, and notes about what differs.
+    """Return the context of a run with its framework, and notes on differences.
 
     Raises:
-        RequestError: the run breaks laws that no framework can lift; the message has all of them.
+        RequestError: the run breaks laws of model or cluster; the message names all of them.
     """
     context = setting.context
     notes = []
@@ -87,14 +87,13 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
         lines = "\n".join(f"  {message}" for message in laws)
         raise RequestError(f"the baseline {present.strategy} cannot train {context.model.name}:\n{lines}")
     notes += [f"your run breaks a law of the profile: {message}" for message in own]
-    if present.format is None:  # a strategy written by hand
+    if present.format is None:  # a handwritten strategy
         notes += whole_experts_note(context, present.source)
     return context, (*notes, *_differences(context, present))
 
 
 def _strategy_of(context: Context, present: Present, free: Software) -> Strategy:
-    """Return the strategy of a run: files turn on those of their switches that a search turns on (``free``), a text
-    those that it names."""
+    """Return the strategy of a run; its ``free`` switches (set by searches) come from the files or the text."""
     strategy = canonical(present.strategy, context.model.layer_count)
     if not present.switches:
         return strategy
@@ -103,8 +102,9 @@ def _strategy_of(context: Context, present: Present, free: Software) -> Strategy
 
 
 def _as_switched(context: Context, present: Present, free: Software) -> tuple[Context, list[str]]:
-    """Return the context with the switches of a run, and a note about those that the search has otherwise; those that
-    the search turns on (``free``) are the strategy's."""
+    """Return the context with the switches of a run, and a note on differences from the search; ``free`` switches
+    belong to the strategy.
+    """
     profile = context.framework
     searched = dict(profile.switches)
     searched |= {name: on for name, on in settings_of(free).items() if present.switches.get(name) == on}
@@ -124,7 +124,7 @@ def _as_switched(context: Context, present: Present, free: Software) -> tuple[Co
 
 
 def _left_open(profile: FrameworkProfile, name: str, stated: str, searched: str) -> bool:
-    """Whether files cannot tell a setting of the search from the one that runs where no flag is given."""
+    """Whether files cannot distinguish a setting of the search from the default."""
     support = all_switches()[name].support(profile)
     return support is not None and stated == support.unset and support.written(searched) is None
 
@@ -132,8 +132,7 @@ def _left_open(profile: FrameworkProfile, name: str, stated: str, searched: str)
 def _switch_notes(
     context: Context, searched: Context, turned_on: Software, strategy: Strategy, row: Row, score: Scorer
 ) -> list[str]:
-    """Return by how much each switch that the search has otherwise, or its best row turned on, would speed the run up,
-    with its flags."""
+    """Return the gain and the flags of each switch that differs in the search or its best row."""
     told = []
     there = dict(searched.framework.switches) | settings_of(turned_on)
     on = settings_of(strategy.software)
@@ -152,7 +151,7 @@ def _switch_notes(
 
 
 def _differences(context: Context, present: Present) -> Iterator[str]:
-    """Yield where the files of a run describe another workload or model than the one that is searched."""
+    """Yield differences of workload and model between the files of a run and the search."""
     workload = context.workload
     for name, words in COMPARED.items():
         stated, searched = present.workload.get(name), getattr(workload, name)
@@ -178,9 +177,9 @@ def stand_beside(
     score: Scorer = simulator_score,
     taken: tuple[str, ...] = (),
 ) -> Leaderboard:
-    """Return a board with the user's run beside its best row; ``score`` is what its rows were predicted with.
+    """Return a board with the user's run compared with its best row; ``score``: scorer of its rows.
 
-    ``taken`` is what ``adopt`` took, which goes to the board's defaults.
+    ``taken``: values adopted by ``adopt``, added to the board's defaults.
 
     Raises:
         RequestError: the run breaks a law of the model or the cluster.
@@ -214,7 +213,7 @@ def stand_beside(
 
 
 def _half_precision(context: Context, row: Row, score: Scorer) -> str:
-    """Name the gain of 16 bits over a run in fp32 in a sentence; empty where it is small, or no strategy of the run."""
+    """Describe the gain of 16 bits over a run in fp32; empty if it is small or the run has no strategy."""
     precision = next((one for one in HALF if one in context.cluster.device.peak_flops_per_s), None)
     if context.workload.precision != "fp32" or precision is None:
         return ""
@@ -236,8 +235,9 @@ def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple
 def measured_step(
     present: Present, row: AnyRow, best: AnyRow, predicted_s: float | None
 ) -> tuple[MeasuredStep | None, tuple[str, ...]]:
-    """Return the measured step against the one predicted for the workload that it was measured with (None: there is
-    none), and a note where the two are far apart."""
+    """Return the measured step with the prediction for its workload (None: no prediction), and a note if both are far
+    apart.
+    """
     steps = present.steps
     if steps is None or present.measured_from is None:
         return None, ()
@@ -261,8 +261,9 @@ def measured_step(
 def _predicted_as_measured(
     present: Present, row: Row, context: Context, score: Scorer
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the predicted step of the run for the batch and sequence of its measurement, None where it was measured on
-    other devices or breaks a law there; and a note where these are not those that are searched."""
+    """Return the predicted step of the run with the measured batch and sequence, and a note if these differ from the
+    search. None: measured on other devices, or illegal with that workload.
+    """
     if present.steps is None or present.measured_from is None:
         return None, ()
     searched = {"global_batch": context.workload.global_batch, "seq_len": context.workload.seq_len, "gpus": row.gpus}
@@ -281,7 +282,7 @@ def _predicted_as_measured(
 
 
 def compared_in_words(row: AnyRow, best: AnyRow, measured: MeasuredStep | None) -> str:
-    """Return in words why a run is slower than the best, and how its prediction compares with its measured step."""
+    """Describe the reasons why a run is slower than the best row, and the error of its prediction."""
     if row.strategy == best.strategy:
         text = f"{CALLED} is the best already."
     else:

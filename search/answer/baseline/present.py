@@ -1,4 +1,4 @@
-"""The user's present run: a strategy as text or as files of a framework, and a measured step where there is one."""
+"""The user's current run: a strategy as text or framework files, and an optional measured step."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ from forerun.spaces.strategies import parse_strategy
 
 _WORD = re.compile(r"(dp|tp|pp|cp|ep|etp|mbs|vpp|zero)\d+|sp|(recompute|schedule|split|placement|layers)=\S+")
 UNCERTAIN = "dp=1:"
-"""How the readers' words for "the file does not say how many GPUs there are" begin."""
+"""First words of the readers' message about a missing number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """A run as the user describes it.
+    """The user's description of a run.
 
-    ``workload`` and ``model`` have what its files state, by forerun's names; ``framework`` is the profile that their
-    format belongs to (None: no profile, or a strategy as text), ``switches`` its settings, ``unmodelled`` those known
-    to change speed or memory that no switch stands for. ``steps`` was measured, as ``measured_from`` says, for the
-    workload ``measured_workload``; ``counted`` 0 stands for a time without a log. ``named`` and ``measured_as`` are the
-    user's own words for the two flags.
+    ``workload`` and ``model`` have the facts of its files by forerun's names; ``framework`` is the profile of their
+    format (None: no profile, or a strategy as text), ``switches`` its settings, ``unmodelled`` settings that change
+    speed or memory without a switch. ``steps``: measured steps (source: ``measured_from``) with the workload
+    ``measured_workload``; ``counted`` is 0 for a time without a log. ``named`` and ``measured_as`` are the user's texts
+    of the two flags.
     """
 
     source: str
@@ -50,13 +50,13 @@ class Present:
 
 
 def read_present(named: Sequence[str], measured: str | None = None, *, gpus: int | None = None) -> Present:
-    """Return the run behind ``--baseline`` (files of one run, or one strategy) and ``--measured`` (a log, or seconds).
+    """Return the run of ``--baseline`` (files of one run, or one strategy) and ``--measured`` (a log, or seconds).
 
-    ``gpus`` is the number of devices that is searched: taken where the files do not say how many they run on. Without
-    ``named``, the log has to state the strategy.
+    ``gpus`` is the searched number of devices, the default for files without a number. Without ``named``, the log must
+    state the strategy.
 
     Raises:
-        RequestError: nothing is named, or something is neither a file that can be read nor a strategy or a time.
+        RequestError: nothing is named, or a text is neither a readable file nor a strategy or a time.
     """
     steps, log = (None, None) if measured is None else _measured(measured)
     if named:
@@ -70,7 +70,7 @@ def read_present(named: Sequence[str], measured: str | None = None, *, gpus: int
 
 
 def _with_steps(present: Present, measured: str | None, steps: Steps | None, log: Imported | None) -> Present:
-    """Return a run with its measured step, and with a note where the log is of another strategy."""
+    """Return a run with its measured step, and a note if the log has another strategy."""
     if steps is None:
         return present
     notes = present.notes
@@ -123,14 +123,14 @@ def _imported(source: str, found: Imported) -> Present:
 
 
 def _text(text: str) -> Present:
-    """Return a strategy written out, like ``tp4 pp2 dp8 mbs1``."""
+    """Return the text of a strategy, like ``tp4 pp2 dp8 mbs1``."""
     if not any(map(_WORD.fullmatch, text.split())):
         raise RequestError(f'{text!r} is no file, and no strategy like "tp4 pp2 dp8 mbs1 zero1 sp"')
     return Present(source=text, strategy=parse_strategy(text))
 
 
 def _measured(text: str) -> tuple[Steps, Imported | None]:
-    """Return the steps of a log with what the log says, or a time as the user wrote it."""
+    """Return the steps and facts of a log, or the time in the user's text."""
     steps = seconds_of(text)
     if steps is not None:
         return steps, None
@@ -141,7 +141,7 @@ def _measured(text: str) -> tuple[Steps, Imported | None]:
 
 
 def seconds_of(text: str) -> Steps | None:
-    """Return the time of a step as the user wrote it; None where the text is a file or no time.
+    """Return the step time in the user's text; None if the text is a file or no time.
 
     Raises:
         RequestError: the time is not above 0.

@@ -1,4 +1,4 @@
-"""The user's present run of an operator graph beside the best: a split as text, and a measured step time."""
+"""Comparison of the user's current run of an operator graph (a split and a step time) with the best row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +17,14 @@ from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.errors import RequestError
 
 HELPING = 3
-"""Changes that are shown."""
+"""Most changes shown."""
 
 
 def read_split(setting: Setting[GraphContext], named: Sequence[str], measured: str | None) -> Present:
-    """Return the run behind ``--baseline`` (a split or a mixture) and ``--measured`` (a time).
+    """Return the run of ``--baseline`` (a split or a mixture) and ``--measured`` (a time).
 
     Raises:
-        RequestError: no or several splits are named, one is not legal, or the time is none.
+        RequestError: no or several splits are named, a split is illegal, or the time cannot be read.
     """
     if len(named) != 1:
         raise RequestError(
@@ -52,7 +52,7 @@ def read_split(setting: Setting[GraphContext], named: Sequence[str], measured: s
 def stand_split_beside(
     board: Leaderboard, setting: Setting[GraphContext], present: Present, *, score: Scorer = simulator_score
 ) -> Leaderboard:
-    """Return a board with the user's run beside its best row; ``score`` is what its rows were predicted with."""
+    """Return a board with the user's run compared with its best row; ``score``: scorer of its rows."""
     context, price, split = setting.context, setting.usd_per_gpu_hour, present.strategy
     (row,) = rows_of(context, [split], usd_per_gpu_hour=price, score=score)
     best: Any = board.rows[0]

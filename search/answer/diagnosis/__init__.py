@@ -1,1 +1,1 @@
-"""When nothing fits: what blocks, and which change would help."""
+"""Diagnosis of infeasible requests: reasons and helpful changes."""

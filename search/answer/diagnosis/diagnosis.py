@@ -1,4 +1,4 @@
-"""Diagnosis where nothing is feasible: the limits in the way, the nearest candidate, changes that help."""
+"""Diagnosis of a request without a feasible strategy: limits, nearest candidate, helpful changes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ from forerun.spaces.units import format_count, format_seconds
 
 TOP_BLOCKERS = 3
 SAMPLES = 64
-"""Candidates that are looked at, evenly over the space, to find one for each law to quote."""
+"""Most candidates, evenly over the space, searched for an example of each broken law."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """Why nothing is feasible.
+    """The reasons why nothing is feasible.
 
-    ``blockers``: candidates by reason, most first; ``laws``: the law behind a reason with the values of one candidate
-    that breaks it (only where no candidate is legal). ``closest``: the legal candidate that misses by least memory.
-    ``fixes``: changes that were searched and found to help, the smallest first.
+    ``blockers``: candidates by reason, most first; ``laws``: the law of each reason with the values of one illegal
+    candidate (only if no candidate is legal). ``closest``: the legal candidate with the smallest excess of memory.
+    ``fixes``: changes that make something feasible (by search), smallest first.
     """
 
     legal: int
@@ -62,7 +62,7 @@ class Diagnosis:
         }
 
     def text(self) -> str:
-        """Return the diagnosis in words."""
+        """Return the diagnosis as text."""
         if self.legal:
             lines = [f"nothing is feasible: none of {self.legal:,} legal candidates fits into memory"]
         else:
@@ -94,7 +94,7 @@ class Diagnosis:
 
 
 class NothingFeasible(NoAnswer):
-    """Nothing fits; ``diagnosis`` says why."""
+    """Nothing fits; ``diagnosis`` has the reasons."""
 
     def __init__(self, diagnosis: Diagnosis, document: dict[str, Any]) -> None:
         super().__init__(diagnosis.text(), document, diagnosis.to_json())
@@ -102,11 +102,11 @@ class NothingFeasible(NoAnswer):
 
 
 class BeyondLimits(NoAnswer):
-    """What fits takes too long or costs too much."""
+    """All fitting strategies take too long or cost too much."""
 
 
 def empty_space(setting: Setting, counts: SpaceCounts) -> RequestError:
-    """Return the error for restrictions that leave no legal candidate: the laws they meet and which one to lift."""
+    """Return the error for restrictions without a legal candidate: the broken laws and the restriction to lift."""
     blockers = _blockers(counts)
     laws = _laws(setting.space(), [reason for reason, _ in blockers[:TOP_BLOCKERS]])
     lines = ["the restricted space is empty: no candidate satisfies all laws", *_blocker_lines(blockers, laws)]
@@ -116,7 +116,7 @@ def empty_space(setting: Setting, counts: SpaceCounts) -> RequestError:
 
 
 def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> BeyondLimits:
-    """Return the error for a training that no strategy ends in time and within its money, with the nearest ones."""
+    """Return the error for a training without a strategy within its time and money, with the nearest ones."""
     request, nearest = setting.request, {}
     # On one number of GPUs the fastest strategy is the cheapest.
     asked = {"fastest": "throughput", **({"cheapest": "cost"} if len(setting.gpus or ()) > 1 else {})}
@@ -150,7 +150,7 @@ def _has_legal(setting: Setting) -> bool:
 
 
 def _blockers(counts: SpaceCounts) -> tuple[tuple[str, int], ...]:
-    """Return candidates by reason, most first. Memory is what legal candidates die of, so it precedes the laws."""
+    """Return candidates by reason, most first. Memory precedes the laws, since it rejects legal candidates."""
     return tuple(sorted(counts.rejected.items(), key=lambda item: (item[0] != "memory", -item[1], item[0])))
 
 
@@ -162,7 +162,7 @@ def _blocker_lines(blockers: tuple[tuple[str, int], ...], laws: Mapping[str, str
 
 
 def diagnose(setting: Setting, found: Found, score: Scorer) -> Diagnosis:
-    """Return why a search found nothing feasible and what would help."""
+    """Diagnose a search without a feasible strategy."""
     counts = found.flat_space or found.space
     blockers = _blockers(counts)
     return Diagnosis(
@@ -175,11 +175,11 @@ def diagnose(setting: Setting, found: Found, score: Scorer) -> Diagnosis:
 
 
 def _laws(space: StrategySpace, reasons: Collection[str]) -> dict[str, str]:
-    """Return the law behind each reason as one candidate of the space breaks it; some may not be met."""
+    """Return the law of each reason with the values of one sampled candidate; some reasons may lack one."""
     samples = [values_at(space, sample * (space.size - 1) // (SAMPLES - 1)) for sample in range(SAMPLES)]
     laws: dict[str, str] = {}
     for rule in RULES:
-        # Laws about replicas say nothing where the degrees do not even divide the devices.
+        # Laws about replicas are uninformative if the degrees do not divide the devices.
         asked = [v for v in samples if v["dp"] or "gpus" not in rule.axes or rule.code == "devices"]
         if rule.code not in reasons or not asked:
             continue

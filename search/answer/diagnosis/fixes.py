@@ -1,4 +1,7 @@
-"""Changes to a request under which something fits. None is guessed: each was searched, and something feasible found."""
+"""Changes to a request with which something fits.
+
+Each change is verified by a search that finds a feasible strategy.
+"""
 
 import dataclasses
 import itertools
@@ -20,13 +23,14 @@ from forerun.simulator.memory.risk import risking
 from forerun.spaces.errors import ForerunError
 
 GROWTHS = (2, 4, 8, 16, 32, 64)
-"""Factors on the device count that are tried in turn; between the last that fails and the first that fits, more are."""
+"""Factors on the device count tried in turn; then more between the last that fails and the first that fits."""
 NEXT_NODES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """A change to the request in words, and a strategy it makes feasible; ``tree`` is that where it is a tree.
+    """The text of a change to the request, and a strategy that it makes feasible; ``tree``: that strategy if it is a
+    tree.
 
     ``flags``: what the user adds to the command for it; empty where there are none, or where a launch needs more.
     """
@@ -57,7 +61,7 @@ def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
 
 
 def relaxed(setting: Setting) -> list[tuple[str, Setting]]:
-    """Return the setting without each of the user's restrictions, without each two of them, without any."""
+    """Return the setting without each restriction, each pair of restrictions, and all restrictions of the user."""
     own = setting.request.overrides
     freed = [axes for count in (1, 2) for axes in itertools.combinations(own, count)]
     freed += [tuple(own)] if len(own) > 2 else []
@@ -71,7 +75,7 @@ def relaxed(setting: Setting) -> list[tuple[str, Setting]]:
 
 
 def _more_risk(setting: Setting, score: Scorer) -> Fix | None:
-    """Find the lowest risk of running out of memory at which something fits, where the user bounded it."""
+    """Find the lowest OOM risk at which something fits, if the user limited it."""
     if setting.request.oom_risk is None:
         return None
     whole = dataclasses.replace(setting, context=risking(setting.context, None))
@@ -83,8 +87,8 @@ def _more_risk(setting: Setting, score: Scorer) -> Fix | None:
 
 
 def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
-    """Find the fastest strategy that fits with the tensors on the host that the framework can keep there."""
-    # The event level and trees, which a search need not load.
+    """Find the fastest strategy that fits with the tensors that the framework can offload to the host."""
+    # The event level and trees, which a search does not import.
     from forerun.search.explore.trees.hosted import best_hosted
     from forerun.spaces.trees.vary import host_words
 
@@ -100,7 +104,7 @@ def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
 
 
 def _with_room(setting: Setting, score: Scorer) -> list[Fix]:
-    """Find the fastest strategy that fits with one switch that saves memory, or with two where one is not enough."""
+    """Find the fastest strategy that fits with one memory-saving switch, or with two if one is not enough."""
     for count in (1, 2):
         some = itertools.combinations(_saving(setting), count)
         settings = [{name: SWITCHES[name][0] for name in names} for names in some]
@@ -144,7 +148,7 @@ def _launched(flags: str, setting: Setting, score: Scorer) -> Fix | None:
 
 
 def _more_devices(setting: Setting, score: Scorer) -> Fix | None:
-    """Try the next whole nodes, then double until something fits and look for fewer between that and what failed."""
+    """Try the next whole nodes, then double until something fits, and search between the last two numbers."""
     cluster, largest = setting.context.cluster, max(setting.gpus or (1,))
     node = cluster.devices_per_node
     whole = -(-largest // node) * node
@@ -164,7 +168,7 @@ def _more_devices(setting: Setting, score: Scorer) -> Fix | None:
 
 
 def _fewer_devices(setting: Setting, failed: int, found: Fix, present: int, score: Scorer) -> Fix:
-    """Return a fix with fewer devices, above ``failed``: tries eighths of the gap, then of the remaining gap."""
+    """Return a fix with fewer devices, above ``failed``, by eighths of the gap and then of the remaining gap."""
     node = setting.context.cluster.devices_per_node
     step = found.row.gpus - failed
     while step > node:
@@ -184,7 +188,7 @@ def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> F
 
 
 def _other_batch(setting: Setting, score: Scorer) -> Fix | None:
-    """Try the nearest multiples of the device count: no legal candidate needs more than that of a batch."""
+    """Try the nearest multiples of the device count: no legal candidate needs a larger batch."""
     batch, gpus = setting.context.workload.global_batch, max(setting.gpus or (1,))
     multiples = sorted({max(1, batch // gpus) * gpus, -(-batch // gpus) * gpus} - {batch}, key=lambda n: abs(n - batch))
     for multiple in multiples:
@@ -219,9 +223,9 @@ def _with_request(setting: Setting, **changes: Any) -> Setting:
 
 
 def _try(change: str, setting: Setting, score: Scorer, *, flags: str = "") -> Fix | None:
-    """Search the candidates of a changed setting that need least memory.
+    """Search the candidates with least memory of a changed setting.
 
-    None where nothing is feasible or the change contradicts something.
+    Return None if nothing is feasible or the change is contradictory.
     """
     try:
         row = best_row(setting, overrides=lean(setting), score=score)

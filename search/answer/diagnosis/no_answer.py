@@ -1,4 +1,4 @@
-"""The end of a search that has no row to show."""
+"""The end of a search without rows."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from forerun.spaces.errors import InfeasibleError
 
 
 class NoAnswer(InfeasibleError):
-    """A search has no row to show; ``document`` is the answer as JSON, with what is known under ``infeasible``."""
+    """A search has no rows; ``document`` is the answer as JSON, with the diagnosis under ``infeasible``."""
 
     def __init__(self, text: str, document: dict[str, Any], infeasible: dict[str, Any]) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Operator graphs of which no split fits."""
+"""Errors for operator graphs without a feasible split."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from forerun.spaces.opgraph.split import Split
 
 
 def no_split_fits(setting: Setting[GraphContext], found: Found, document: dict[str, Any]) -> NoAnswer:
-    """Return the error for a space in which nothing is legal, or nothing fits, with the smallest change that helps."""
+    """Return the error for a space without a legal or feasible split, with the smallest helpful change."""
     model, batch = setting.context.model.name, setting.request.global_batch
     row = found.closest
     if row is None:

@@ -1,1 +1,1 @@
-"""Why a strategy costs what it costs, and what one change would do."""
+"""Explanation of a strategy's cost, and effects of single changes."""

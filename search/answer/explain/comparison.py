@@ -1,4 +1,4 @@
-"""Two strategies side by side: their predictions, and the parts in which they differ."""
+"""Comparison of two strategies: predictions and differences by part."""
 
 import html
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ INDISTINGUISHABLE = " The calibration cannot distinguish the two."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two predictions, and the differences in words."""
+    """Two predictions, and their differences as text."""
 
     first: AnyRow
     second: AnyRow
@@ -56,7 +56,7 @@ class Comparison:
 def compare_strategies(
     setting: Setting[AnyContext], first: "str | AnyStrategy", second: "str | AnyStrategy"
 ) -> Comparison:
-    """Predict two strategies of one setting and say how they differ.
+    """Predict two strategies of one setting and describe their differences.
 
     Raises
     ------

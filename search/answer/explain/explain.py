@@ -1,4 +1,4 @@
-"""Why a strategy costs what it costs, in words and in changes of one axis."""
+"""Explanation of a strategy's cost: text, and changes of one axis."""
 
 import dataclasses
 import html
@@ -53,7 +53,7 @@ MEANING: Mapping[str, str] = {
     "in use": "parameters, their states and activations",
     "reserve": "device context, communicators, fragmentation",
 }
-"""What the parts of a step and of memory are, for legends."""
+"""Meanings of the parts of a step and of memory, for legends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +62,13 @@ class Explanation:
 
     row: Row
     text: str
-    """What its time is bound by, in words."""
+    """Description of the bottlenecks."""
     changes: tuple[ScoredChange, ...]
-    """Of one axis, fastest first."""
+    """Changes of one axis, fastest first."""
     busiest: int
     """The pipeline stage whose ``operators`` are listed."""
     operators: tuple[RankOperator, ...]
-    """Those that take most of a step first."""
+    """Operators of this stage, slowest first."""
     stages: tuple[Mapping[str, float], ...]
     """Bytes of every pipeline stage by part."""
 
@@ -106,12 +106,12 @@ class Explanation:
         )
 
     def plot(self) -> Picture:
-        """Draw the step, and those after the changes that help most, each as a bar of its parts on one scale."""
+        """Draw the step, and the steps after the most helpful changes, as bars of parts on one scale."""
         steps = {self.row.name: self.row.breakdown_s}
         return step_picture(steps | {change.words: change.row.breakdown_s for change in self.helping()})
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the strategy, the text, and the changes that help, hurt and save memory."""
+        """Return the HTML of a notebook: strategy, text, and changes that help, hurt and save memory."""
         groups = (("helps", self.helping()), ("hurts", self.hurting()), ("saves memory", self.saving_memory()))
         tables = [
             changes_html([change.to_json() for change in changes], title=f"what {name} most")
@@ -121,15 +121,15 @@ class Explanation:
         return f"{self.row._repr_html_()}<p>{html.escape(self.text)}</p>{''.join(tables)}"
 
     def helping(self, count: int = 3) -> tuple[ScoredChange, ...]:
-        """Return the changes that fit and save most time, best first."""
+        """Return the feasible changes with the largest gains, best first."""
         return tuple(change for change in self.changes if change.row.fits and change.added_s < 0)[:count]
 
     def hurting(self, count: int = 3) -> tuple[ScoredChange, ...]:
-        """Return the changes that cost most time, worst first."""
+        """Return the changes with the largest losses, worst first."""
         return tuple(change for change in self.changes[::-1] if change.added_s > 0)[:count]
 
     def saving_memory(self, count: int = 3) -> tuple[ScoredChange, ...]:
-        """Return the changes that lower the peak memory most, best first."""
+        """Return the changes with the largest savings of peak memory, best first."""
         lower = [change for change in self.changes if change.row.peak_memory_gib < self.row.peak_memory_gib]
         return tuple(sorted(lower, key=lambda change: change.row.peak_memory_gib)[:count])
 
@@ -141,10 +141,10 @@ def explain_strategy(
     usd_per_gpu_hour: float | None = None,
     score: Scorer = simulator_score,
 ) -> Explanation:
-    """Score a legal strategy and everything one axis away from it.
+    """Score a legal strategy and all its neighbours in one axis.
 
     Raises:
-        RequestError: the strategy is a split, whose row says what holds it up.
+        RequestError: the strategy is a split, whose row already has its bottlenecks.
     """
     if not isinstance(context, Context):
         raise RequestError(f"{strategy} is a split: simulate() lists its bottlenecks (row.graph.bottlenecks)")

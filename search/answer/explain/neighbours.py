@@ -1,6 +1,6 @@
-"""All strategies one axis away from a given one, with the other axes repaired where the change makes them illegal.
+"""Neighbours of a strategy in one axis, with other axes adapted if the change makes them illegal.
 
-Where its stages differ, what they hold and recompute stays as far as it can, and a step of a stage is a change too.
+Settings per stage are kept if possible, and a step of a single stage is a change too.
 """
 
 import itertools
@@ -34,12 +34,12 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.strategies.table import axis_values
 
 STEPS = 4
-"""Steps of a layer for each stage: from and to the ends and its neighbours."""
+"""Moves of a layer tried for each stage: from and to the ends and neighbouring stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisStep:
-    """One step along ``axis``: the ``strategy`` it leads to, and what differs (``tp4 -> tp8, dp16 -> dp8``)."""
+    """One step along ``axis``: the resulting ``strategy``, and its difference (``tp4 -> tp8, dp16 -> dp8``)."""
 
     axis: str
     strategy: Strategy
@@ -47,17 +47,17 @@ class AxisStep:
 
 
 def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
-    """Return the legal strategies on as many devices that differ in one axis: by the nearest larger and smaller number
-    that is legal, or by any named choice.
+    """Return the legal strategies on the same devices that differ in one axis, by the next legal number or any named
+    choice.
 
-    Other axes follow only where they must: dp from the device count, the schedule from vpp, the split from the stages,
-    and what has become meaningless (sp without tp, zero without replicas) is dropped. Of a strategy whose stages differ
-    also those with one layer on another stage, another recompute or share on the host of one stage, or another tp of
-    the second half. Each strategy comes once.
+    Other axes change only if needed: dp with the device count, the schedule with vpp, the split with the stages;
+    meaningless settings (sp without tp, zero without replicas) are dropped. For a strategy whose stages differ,
+    neighbours also move one layer to another stage, or change recompute or the host share of one stage, or tp of the
+    second half. Each strategy occurs once.
     """
     values = axis_values(strategy)
     if strategy.stage_recompute is not None:
-        values["recompute"] = -1  # no choice for all stages is the present one
+        values["recompute"] = -1  # no choice for all stages equals the present one
     choices = default_choices(context, [strategy.devices])
     choices["switches"] = tuple(sorted({*choices["switches"], values["switches"], 0}))
     found: dict[str, AxisStep] = {}
@@ -77,7 +77,7 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
 
 
 def _switched(context: Context, strategy: Strategy) -> Iterator[Strategy]:
-    """Yield legal strategies with one more or one less of the switches that a search turns on for these degrees."""
+    """Yield legal strategies with one more or one less switch of the kind that searches turn on."""
     free = can_turn_on(context.framework, on=device_kinds(context.cluster))
     pays = settled(replace(context, free_software=free), strategy).software
     for flag in SOFTWARE.values():
@@ -90,7 +90,7 @@ def _switched(context: Context, strategy: Strategy) -> Iterator[Strategy]:
 def _stage_steps(
     context: Context, strategy: Strategy, choices: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, Strategy]]:
-    """Yield legal steps of single stages, with the axis they are on; none where all stages are alike."""
+    """Yield legal steps of single stages, with their axis; nothing if all stages are equal."""
     if strategy.layers_per_stage is None and strategy.stage_choices is None:
         return
     flat = StrategySpace(choices=choices, context=context)
@@ -108,15 +108,14 @@ def _stage_steps(
 
 
 def _ways(axis: str, present: int, choices: tuple[int, ...]) -> list[list[int]]:
-    """Return lists of choices of which the first legal one counts as a step: numbers upwards, numbers downwards, and
-    each named choice on its own."""
+    """Return lists of choices whose first legal one is a step: larger numbers, smaller numbers, each named choice."""
     if axis in NAMED:
         return [[value] for value in choices if value != present]
     return [[value for value in choices if value > present], [value for value in choices[::-1] if value < present]]
 
 
 def difference(old: Strategy, new: Strategy) -> str:
-    """Return what changes from one strategy to another.
+    """Describe the changes from one strategy to another.
 
     >>> difference(Strategy(tp=4, dp=2), Strategy(tp=8, sp=True))
     'tp4 -> tp8, dp2 -> dp1, +sp'
@@ -134,20 +133,20 @@ def difference(old: Strategy, new: Strategy) -> str:
 
 
 def _words(strategy: Strategy) -> dict[str, str]:
-    """Return the words of a strategy's string by what they set."""
+    """Return the words of a strategy's string by their axis."""
     return {re.split(r"[=\d]", word)[0]: word for word in str(strategy).split()}
 
 
 def _repair(
     axis: str, values: dict[str, int], context: Context, choices: Mapping[str, tuple[int, ...]], present: Strategy
 ) -> Strategy | None:
-    """Return the first legal strategy that has the changed axis and as little else changed as possible."""
+    """Return the first legal strategy with the changed axis and the fewest other changes."""
     stage = values["tp"] * values["pp"] * values["cp"]
     if values["gpus"] % stage:
         return None
     values["dp"] = values["gpus"] // stage
-    # Choices that the change leaves without meaning go back to none, unless they are the change: the laws then say why
-    # it cannot be.
+    # Choices without meaning after the change are reset, unless they are the change itself: then the laws give the
+    # reason.
     policy = context.framework.legality.sequence_parallel
     if values["tp"] == 1:
         values["sp"] = 0 if axis != "sp" else values["sp"]
@@ -171,8 +170,9 @@ def _repair(
 
 
 def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy) -> Iterator[Strategy]:
-    """Yield the strategy of some numbers with what the present one says per stage, then without; none where its halves
-    do not match or no layers are named."""
+    """Yield the strategy of some numbers with the present settings per stage, then without; nothing if its halves do
+    not match or no layers are named.
+    """
     same = values["pp"] == present.pp
     layers = present.layers_per_stage if same and values["split"] >= CUSTOM_SPLIT else None
     if values["split"] >= CUSTOM_SPLIT and layers is None:
@@ -193,25 +193,25 @@ def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy
 
 
 def _attempts(axis: str, values: dict[str, int], choices: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
-    """Yield values with the axes that depend on the changed one set to each of their choices, the present one first."""
+    """Yield values with every choice of the axes that depend on the changed one, the present choice first."""
     looped = [(values["vpp"], values["schedule"])]
     if axis in ("pp", "vpp"):
         looped += [(vpp, schedule) for vpp, schedule in _loops(values["vpp"]) if axis == "pp" or vpp == values["vpp"]]
     if axis == "schedule":
         looped += [(vpp, values["schedule"]) for vpp in choices["vpp"]]
     splits = [values["split"]] if axis == "split" else _ordered(values["split"], choices["split"])
-    # A larger dp may leave no whole microbatch; a smaller one always divides what the larger one did.
+    # A larger dp may not divide the microbatches; a smaller one divides whenever the larger one did.
     sizes = [values["mbs"]] if axis == "mbs" else [m for m in choices["mbs"][::-1] if m <= values["mbs"]]
     for (vpp, schedule), mbs, split in itertools.product(looped, sizes or [values["mbs"]], splits):
         yield {**values, "vpp": vpp, "schedule": schedule, "mbs": mbs, "split": split}
 
 
 def _loops(vpp: int) -> list[tuple[int, int]]:
-    """Return (vpp, schedule) pairs that go together, those with the present number of virtual stages first."""
+    """Return compatible (vpp, schedule) pairs, those with the present number of virtual stages first."""
     pairs = [(vpp, int(Schedule.INTERLEAVED if vpp > 1 else Schedule.ONE_F_ONE_B)), (1, int(Schedule.ONE_F_ONE_B))]
     return list(dict.fromkeys(pairs))
 
 
 def _ordered(present: int, choices: tuple[int, ...]) -> list[int]:
-    """Return choices with the present one first; layers named one by one do not survive another number of stages."""
+    """Return choices with the present one first; explicit layers are impossible with another number of stages."""
     return list(dict.fromkeys([present, *choices]))

@@ -1,4 +1,4 @@
-"""All splits of an operator graph that differ in one thing from a given one, on the same devices."""
+"""Neighbours of an operator graph's split in one property, on the same devices."""
 
 from collections.abc import Iterator
 
@@ -19,8 +19,9 @@ def split_changes(
     usd_per_gpu_hour: float | None = None,
     score: Scorer = simulator_score,
 ) -> tuple[ScoredChange, ...]:
-    """Return what each change of one thing brings, fastest first; nothing for a mixture, which has no neighbours in the
-    space that is searched."""
+    """Return the changes of one property, fastest first; none for a mixture, which has no neighbours in the searched
+    space.
+    """
     if not isinstance(split, Split):
         return ()
     found = list(_neighbours(context, split))
@@ -43,9 +44,9 @@ def _neighbours(context: GraphContext, split: Split) -> Iterator[tuple[str, Spli
 
 
 def _different(one: Split, other: Split) -> list[str]:
-    """Return in what two splits of as many devices differ; replicas follow from the parts."""
+    """Describe the difference of two splits on the same devices; replicas follow from the parts."""
     axes = ["mode"] if one.mode is not other.mode else []
-    # Data parallelism has one part: leaving it changes both at once.
+    # Data parallelism has one part: a change from it changes both at once.
     if (one.parts, one.grid) != (other.parts, other.grid) and not (axes and 1 in (one.parts, other.parts)):
         axes.append("parts")
     named = (("segments", "segments"), ("mixed", "mixed"), ("spread", "tables"))

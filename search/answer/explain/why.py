@@ -1,4 +1,4 @@
-"""Why one row is before another, in words."""
+"""Texts about the order of two rows."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,16 @@ from forerun.search.measured.intervals import LEVEL
 from forerun.spaces.units import TIMES, format_seconds
 
 NEGLIGIBLE = 0.002
-"""Share of a step below which a difference is not worth a word."""
+"""Share of a step below which a difference is not mentioned."""
 LISTED = 0.01
-"""Share of a step from which on a part is listed."""
+"""Share of a step from which a part is listed."""
 
 
 def why(rows: Sequence[AnyRow], second: str = "") -> str:
-    """Return the paragraph below a leaderboard: what bounds the winner and what the runner-up loses; ``second``: why
-    one that is faster ranks second all the same, as the end of a sentence."""
+    """Return the paragraph below a leaderboard: bottleneck of the first row and loss of the second.
+
+    ``second``: the reason why a faster row ranks second, as the end of a sentence.
+    """
     if not rows:
         return ""
     text = bound_by(rows[0])
@@ -39,7 +41,7 @@ def bound_by(row: AnyRow) -> str:
 
 
 def against(winner: AnyRow, other: AnyRow, *, name: str = "") -> str:
-    """Explain the time between two rows part by part; ``name`` is the text's name of the other row."""
+    """Explain the time between two rows part by part; ``name``: name of the other row in the text."""
     called = name or f"The runner-up {other.name}"
     scale = other.gpus / winner.gpus
     if winner.facts is not None and other.facts is not None:  # steps of operator graphs may differ in their samples
@@ -70,11 +72,12 @@ def against(winner: AnyRow, other: AnyRow, *, name: str = "") -> str:
 
 
 def trust(one: AnyRow, other: AnyRow) -> str:
-    """Return how often measured pairs predicted as far apart were in that order; empty where intervals say it better,
-    where numbers of devices differ, or where both are predicted alike."""
+    """Return the share of measured pairs with this predicted gap in the predicted order; empty with calibrated
+    intervals, different numbers of devices, or equal predictions.
+    """
     gap = abs(other.step_time_s / one.step_time_s - 1)
     if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus:
         return ""
-    if not 0.0005 <= gap < TIMES - 1:  # a step twice as long needs no such word
+    if not 0.0005 <= gap < TIMES - 1:  # a step twice as long needs no such sentence
         return ""
     return f" At a predicted gap of {gap:.1%}, measured order agreed {order_holds(gap):.0%} of the time."

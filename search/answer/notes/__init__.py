@@ -1,1 +1,1 @@
-"""What a leaderboard says about its own certainty and about better requests nearby: ``notes_for`` in ``all_notes``."""
+"""Notes of a leaderboard on its certainty and on better requests nearby (``notes_for`` in ``all_notes``)."""

@@ -1,4 +1,4 @@
-"""Every note on the rows of a leaderboard, the same however the rows were found."""
+"""All notes on the rows of a leaderboard, for every kind of search."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -22,7 +22,7 @@ from forerun.search.request.setting import Setting, has_transformer
 
 
 def notes_for(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
-    """Return the notes on ranked rows, weightiest first."""
+    """Return the notes on ranked rows, most important first."""
     if not rows:
         return ()
     if has_transformer(setting):
@@ -32,7 +32,7 @@ def notes_for(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: Note
 
 
 def measured_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note the share of a row's operator time that a profile has measured; none without a profile."""
+    """Return a note on the profiled share of a row's operator time; none without a profile."""
     if setting.context.cluster.device.measured is None:
         return ()
     from forerun.search.measured.profiling import share_measured
@@ -45,7 +45,7 @@ def measured_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: 
 
 
 def fast_kernels_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note why a network of convolutions may have an MFU above 100 %."""
+    """Return a note on MFU above 100 % of convolutional networks."""
     mfu = rows[0].mfu
     note = f"MFU {mfu:.0%}: model FLOPs are those of direct convolutions, and Winograd kernels multiply less"
     return (note,) if mfu > 1 else ()
@@ -69,4 +69,4 @@ NOTES: tuple[Note, ...] = (
     order_note,
 )
 GRAPH_NOTES: tuple[AnyNote, ...] = (measured_note, knee_note, fast_kernels_note)
-"""Notes on operator graphs: what the others say was measured of transformers."""
+"""Notes for operator graphs; the evidence of other notes comes from transformers."""

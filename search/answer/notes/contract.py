@@ -1,7 +1,7 @@
 """Contract of notes: sentences about ranked rows that can change a decision.
 
 A note is a function of the setting, its rows in rank order (at least one) and a ``NoteSearch``; it returns its
-sentences, none where it has nothing to say.
+sentences, or none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,10 @@ from forerun.spaces.strategies import StrategySpace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteSearch:
-    """Search that notes compare the rows with. ``score`` scores candidates; ``alternatives`` were found on the way to
-    the rows."""
+    """Searches whose results notes compare with the rows.
+
+    ``score`` scores candidates; ``alternatives`` are further results of the search.
+    """
 
     score: Scorer = simulator_score
     alternatives: Alternatives = field(default_factory=Alternatives)
@@ -34,11 +36,11 @@ class NoteSearch:
         overrides: Mapping[str, Sequence[object]] | None = None,
         limits: TrainingLimits = NO_LIMITS,
     ) -> Row | None:
-        """Return the best row of a setting, None where nothing is feasible; arguments and errors as ``best_row``."""
+        """Return the best row of a setting, None if nothing is feasible; arguments and errors as ``best_row``."""
         return best_row(setting, objective=objective, overrides=overrides, limits=limits, score=self.score)
 
     def best_in(self, setting: Setting, space: StrategySpace, *, limits: TrainingLimits = NO_LIMITS) -> Row | None:
-        """Return the best row of a part of a setting's space, None where nothing in it is feasible."""
+        """Return the best row of a part of a setting's space, None if nothing there is feasible."""
         return best_in(setting, space, limits=limits, score=self.score)
 
 

@@ -1,4 +1,4 @@
-"""How likely a training is to end in time, from the interval of its step."""
+"""Probability of ending a training in time, from the interval of its step."""
 
 import math
 from statistics import NormalDist
@@ -12,9 +12,10 @@ _NORMAL = NormalDist()
 
 
 def probability_in_time(row: AnyRow, days: float) -> float | None:
-    """Compute the probability that a training ends within some days; failures count where they were predicted.
+    """Compute the probability that a training ends within some days, with failures if they were predicted.
 
-    Steps are log-normal, with the row's interval. None where the length of the training or the interval is unknown.
+    Steps are log-normal, with the row's interval. The result is None if the length of the training or the interval is
+    unknown.
     """
     spread = _spread(row)
     if spread is None or not days_of(row):
@@ -27,7 +28,7 @@ def probability_in_time(row: AnyRow, days: float) -> float | None:
 def sure_days(row: AnyRow) -> float:
     """Return the days within which a training ends with probability ``SURE``.
 
-    Without an interval, the predicted days.
+    Without an interval these are the predicted days.
     """
     spread = _spread(row)
     if spread is None:

@@ -1,4 +1,4 @@
-"""A global batch or a number of GPUs nearby that divides better, where it pays."""
+"""Note on a nearby global batch or number of GPUs that divides better."""
 
 import dataclasses
 import math
@@ -11,21 +11,23 @@ from forerun.spaces.errors import ForerunError
 from forerun.spaces.strategies import ALL_REPLICAS, AXES, DEGREES, SPELLING, Schedule, table_of
 
 NEARBY = 0.15
-"""Share of the batch, or of the GPUs, by which another may differ."""
+"""Largest relative difference of the other batch or number of GPUs."""
 WORTH = 0.05
-"""Gain in tokens per second and GPU from which another is named: more than a prediction's error between neighbours."""
+"""Least gain in tokens per second and GPU for a note: above the prediction error between neighbours."""
 MOST = 4
-"""Others that are searched, nearest first: each takes about as long as a small search."""
+"""Most alternatives searched, nearest first: each takes the time of a small search."""
 OBJECTIVES = ("throughput", "cost")
 FREE = ("mbs", "recompute")
 """Axes that stay free: the choices that fit in a device's memory depend on the batch."""
 PLAIN = {"vpp": 1, "schedule": 0, "split": 0, "recompute_layers": 0}
-"""Choices that are looked at in any case: they go with every number of stages."""
+"""Choices that are always searched: they are legal with every number of stages."""
 
 
 def divisible_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as notes the gains of a batch and of a number of GPUs nearby that divide better; none where they are
-    small. ``rows`` are in rank order."""
+    """Return notes on the gains of a nearby batch and number of GPUs that divide better; none for small gains.
+
+    ``rows`` are in rank order.
+    """
     if setting.objective not in OBJECTIVES or setting.context.cluster.groups:
         return ()
     first, batch = rows[0], setting.context.workload.global_batch
@@ -43,13 +45,13 @@ def divisible_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
 
 
 def better_batches(batch: int, gpus: int) -> list[int]:
-    """Return batches nearby that more of the divisors of ``gpus``, or powers of two, divide, nearest first.
+    """Return nearby batches divisible by more divisors of ``gpus`` or powers of two, nearest first.
 
     >>> better_batches(256, 72), better_batches(97, 16), better_batches(512, 64)
     ([252, 264, 270, 288], [96, 98, 100, 104], [])
     """
     common = math.gcd(batch, gpus)
-    # What divides ``gpus`` comes again after as many numbers, so that the nearest of each kind is no farther.
+    # Divisors of ``gpus`` repeat with their own period, so the nearest batch of each kind is within it.
     low = max(1, math.ceil(batch * (1 - NEARBY)), batch - gpus)
     near = range(low, min(int(batch * (1 + NEARBY)), batch + gpus) + 1)
     better = [n for n in near if math.gcd(n, gpus) > common]
@@ -57,8 +59,10 @@ def better_batches(batch: int, gpus: int) -> list[int]:
 
 
 def better_counts(batch: int, gpus: int, node: int, largest: int) -> list[int]:
-    """Return numbers of GPUs nearby, at most ``largest`` and in whole nodes of ``node``, whose replicas a batch divides
-    over more evenly, or that more powers of two divide, which degrees take first; nearest first.
+    """Return nearby numbers of GPUs with better divisibility, nearest first.
+
+    They are whole nodes of ``node`` up to ``largest``; a batch divides more evenly over their replicas, or more powers
+    of two divide them.
 
     >>> better_counts(256, 72, 4, 576), better_counts(256, 64, 8, 512), better_counts(1000, 1000, 8, 16384)
     ([64, 80], [], [992, 1024, 960, 896])
@@ -73,7 +77,7 @@ def better_counts(batch: int, gpus: int, node: int, largest: int) -> list[int]:
 
 
 def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -> list[int]:
-    """Return for each rank the number nearest to ``own``, the highest ranks of them, nearest first."""
+    """Return the number nearest to ``own`` of each of the highest ranks, nearest first."""
     nearest: dict[int, int] = {}
     for number in sorted(numbers, key=lambda n: (abs(n - own), n)):
         nearest.setdefault(rank(number), number)
@@ -82,11 +86,12 @@ def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -
 
 
 def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) -> dict[str, Sequence[object]]:
-    """Return the user's restrictions with the axes that are no degrees at what the rows have (but for ``free`` ones): a
-    space that is searched in no time, whatever the size of the whole."""
+    """Return the user's restrictions with all axes except degrees and ``free`` ones set to the choices of the rows: a
+    space that is small for any size of the whole space.
+    """
     seen = table_of([row.strategy for row in rows])
     choices, own = setting.space().choices, dict(setting.request.overrides)
-    # Where microbatches divide by no number of stages, no row is interleaved; those of another batch may be.
+    # If no number of stages divides the microbatches, no row is interleaved; rows of another batch may be.
     plain = seen.column("vpp").max() == 1 and seen.column("pp").max() > 1
     for axis in AXES[len(DEGREES) :]:
         if axis in (*FREE, *free) or (plain and axis == "vpp"):
@@ -99,7 +104,7 @@ def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) ->
 
 
 def _word(axis: str, value: int) -> object:
-    """Return a choice as users write it."""
+    """Return the text of a choice."""
     if axis == "shard" and value == ALL_REPLICAS:
         return "all"
     return SPELLING[axis][value] if axis in SPELLING else value
@@ -113,7 +118,7 @@ def _with_batch(setting: Setting, batch: int) -> Setting:
 def _note(
     first: Row, narrow: Mapping[str, Sequence[object]], others: Mapping[int, Setting], text: str, search: NoteSearch
 ) -> tuple[str, ...]:
-    """Return what the best of some other settings gains over the first row, as one note; none where that is little."""
+    """Return a note on the gain of the best of other settings over the first row; none for a small gain."""
     best: tuple[float, int, Row] | None = None
     for number, setting in others.items():
         try:

@@ -1,4 +1,4 @@
-"""A strategy that is predicted faster than the first row, and why it is not the first."""
+"""Note on a strategy predicted faster than the first row, with the reason of its lower rank."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,16 @@ from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Context, Strategy
 
 WORTH = 0.005
-"""Gain from which it is named."""
+"""Least gain of a named strategy."""
 WEIGHTY = 0.005
-"""Share of a step from which a reason is named beside a weightier one."""
+"""Share of a step from which a second reason is named."""
 OBJECTIVES = ("throughput", "cost")
 
 
 def faster_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note what the fastest strategy by predicted time alone would gain and risk; none where that is the
-    first row or the second (of which more is said), or little faster."""
+    """Return a note on gain and risk of the fastest strategy by predicted time alone; none if it is the first or second
+    row (which has its own text), or little faster.
+    """
     first, fastest = rows[0], search.alternatives.fastest
     if fastest is None or (len(rows) > 1 and rows[1].name == fastest.name):
         return ()
@@ -30,8 +31,9 @@ def faster_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tu
 
 
 def lower_because(context: Context, first: AnyRow, other: AnyRow) -> str:
-    """Return as the end of a sentence why a flat strategy that is predicted faster than the first row ranks lower; ""
-    where it is no faster."""
+    """Return the reason, as the end of a sentence, why a faster flat strategy ranks below the first row; "" if it is
+    not faster.
+    """
     if _gain(first, other) <= 0 or other.tree or other.facts is not None or not isinstance(other.strategy, Strategy):
         return ""
     reasons = reasons_against(context, first, other)
@@ -39,7 +41,7 @@ def lower_because(context: Context, first: AnyRow, other: AnyRow) -> str:
 
 
 def reasons_against(context: Context, first: AnyRow, other: AnyRow) -> list[str]:
-    """Return the reasons that rank a strategy below the first row, heaviest first; a light one only if it is alone."""
+    """Return the reasons that rank a strategy below the first row, largest first; a small one only if alone."""
     weights = {f"{other.oom_risk:.0%} OOM risk": risk_against(other.oom_risk, first.oom_risk)}
     if isinstance(first.strategy, Strategy) and isinstance(other.strategy, Strategy):
         weights |= against(context, other.strategy, first.strategy)
@@ -48,8 +50,9 @@ def reasons_against(context: Context, first: AnyRow, other: AnyRow) -> list[str]
 
 
 def order_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note which rows below the second are predicted faster than a row above them, and why; none where
-    there are none. ``rows`` are in rank order."""
+    """Return a note on rows below the second that are predicted faster than a higher row, with reasons; none without
+    such rows. ``rows`` are in rank order.
+    """
     if setting.objective not in OBJECTIVES:
         return ()
     places: dict[str, list[int]] = {}

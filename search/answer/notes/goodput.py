@@ -1,4 +1,4 @@
-"""What failures, checkpoints and restarts leave of the training of a row."""
+"""Goodput of rows: training time with failures, checkpoints and restarts."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,24 +12,24 @@ from forerun.spaces.units import format_seconds
 
 
 def with_goodput(setting: Setting[AnyContext], rows: tuple[R, ...]) -> tuple[R, ...]:
-    """Return rows with what interruptions leave of their trainings, where a request asks for it."""
+    """Return rows with the goodput of their trainings if requested."""
     if setting.interrupted is None:
         return rows
     return tuple(dataclasses.replace(row, goodput=_goodput(setting, row)) for row in rows)
 
 
 def days_of(row: AnyRow) -> float:
-    """Return the days of the whole training, with what interruptions add where they are known."""
+    """Return the days of the whole training, including interruptions if predicted."""
     return (row.goodput or {}).get("train_days") or row.train_days or 0.0
 
 
 def usd_of(row: AnyRow) -> float:
-    """Return the money of the whole training, likewise; 0 without a price."""
+    """Return the cost of the whole training in USD, including interruptions if predicted; 0 without a price."""
     return (row.goodput or {}).get("train_cost_usd") or row.train_cost_usd or 0.0
 
 
 def goodput_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note the effective and the lost time of the first row; none where the request does not ask."""
+    """Return a note on effective and lost time of the first row; none without goodput."""
     row = rows[0]
     found = row.goodput
     if found is None:

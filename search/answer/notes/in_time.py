@@ -15,27 +15,30 @@ from forerun.spaces.errors import ForerunError
 from forerun.spaces.units import format_seconds
 
 SAVED = 0.9
-"""Largest share of the GPUs asked for at which fewer are named."""
+"""Largest share of the requested GPUs for which fewer GPUs are named."""
 SLACK = 0.85
-"""Share of the GPUs that linear scaling asks for from which numbers are searched: fewer are busier each."""
+"""Smallest searched number of GPUs over that of linear scaling: fewer GPUs are more efficient."""
 FARTHEST = 8
-"""Multiple of what linear scaling asks for up to which numbers are searched: past it a batch has too few sequences."""
+"""Largest searched number of GPUs over that of linear scaling: beyond it a batch has too few sequences."""
 STEPS = 8
-"""Numbers of GPUs that are searched between a power of two and the next."""
+"""Numbers of GPUs searched between consecutive powers of two."""
 SECONDS_PER_DAY = 86400.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InTime:
-    """Numbers of GPUs that were searched for a training that ends in time: ``enough`` is the best row on the fewest
-    that do, None where none did; ``fastest`` is the fastest row of the others, if one was found. ``days``: the time."""
+    """Searched numbers of GPUs for a training with a deadline.
+
+    ``enough``: the best row on the fewest sufficient GPUs, None without one; ``fastest``: the fastest row on other
+    numbers, if any. ``days``: the deadline.
+    """
 
     days: float
     enough: Row | None
     fastest: Row | None
 
     def text(self) -> str:
-        """Return what was found in words."""
+        """Return the result as text."""
         time = format_seconds(self.days * SECONDS_PER_DAY)
         if self.enough is not None:
             return f"fewest GPUs found that end in {time} with {SURE:.0%} probability: {_needs(self.enough)}"
@@ -45,8 +48,7 @@ class InTime:
 
 
 def in_time_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note the fewest GPUs on which the training still ends in time; none where those of the first row
-    are about as few."""
+    """Return a note on the fewest GPUs with which the training ends in time; none if the first row has about as few."""
     if setting.request.train_within_s is None or setting.objective not in OBJECTIVES:
         return ()
     found = fewest_in_time(setting, rows, search)
@@ -54,8 +56,10 @@ def in_time_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> t
 
 
 def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> InTime:
-    """Search numbers of GPUs for the fewest on which a training of known length ends within the time of the request
-    (and its money): fewer than those of the first row where that ends in time, else more."""
+    """Search the fewest GPUs on which a training of known length ends within the requested time and money.
+
+    Numbers are below the first row's if that ends in time, else above.
+    """
     request, first = setting.request, rows[0]
     assert request.train_within_s is not None
     within = request.train_within_s / SECONDS_PER_DAY
@@ -75,15 +79,15 @@ def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
         if sure_days(row) <= within and (request.train_usd is None or usd_of(row) <= request.train_usd):
             return InTime(days=within, enough=row, fastest=fastest)
         fastest = row if fastest is None or days_of(row) < days_of(fastest) else fastest
-        # A number of GPUs that divides the batch badly says nothing of others.
+        # A number of GPUs that divides the batch badly implies nothing about others.
         least = min(least, gpus * sure_days(row))
         low = max(low, SLACK * least / within)
     return InTime(days=within, enough=None, fastest=fastest)
 
 
 def even_counts(low: int, high: int, node: int) -> Iterator[int]:
-    """Yield numbers of GPUs from ``low`` to ``high``, ascending: divisors of a node, then whole nodes, of which
-    ``STEPS`` at most between a power of two and the next.
+    """Yield numbers of GPUs from ``low`` to ``high``, ascending: divisors of a node, then whole nodes, at most
+    ``STEPS`` between consecutive powers of two.
 
     >>> list(even_counts(3, 48, 8)), list(even_counts(100, 160, 8))
     ([4, 8, 16, 24, 32, 40, 48], [104, 112, 120, 128, 144, 160])
@@ -100,7 +104,7 @@ def even_counts(low: int, high: int, node: int) -> Iterator[int]:
 
 
 def _best_on(setting: Setting, gpus: int, narrow: Mapping[str, Sequence[object]], search: NoteSearch) -> Row | None:
-    """Return the best row on a number of GPUs, None where nothing is legal or fits."""
+    """Return the best row on a number of GPUs, None if nothing is legal or fits."""
     try:
         other = of_transformer(resolve(dataclasses.replace(setting.request, gpus=str(gpus))))
         row = search.best(other, objective="throughput", overrides=narrow)

@@ -1,4 +1,4 @@
-"""The number of GPUs beyond which more of them add little."""
+"""Note on the number of GPUs beyond which more GPUs add little."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from forerun.search.request.setting import Setting
 KNEE = "Fewer GPUs:"
 """First words of the note."""
 PAYS = 0.5
-"""Share of linear scaling from one number of GPUs to the next from which the added ones pay."""
+"""Least share of linear scaling between consecutive numbers of GPUs for which the added ones pay."""
 
 
 def knee_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
-    """Name the row with the most GPUs that still pay, where the first row has more, as one note."""
+    """Return a note on the row with the most GPUs that still pay, if the first row has more."""
     if setting.objective != "throughput":
         return ()
     best: dict[int, AnyRow] = {}

@@ -1,4 +1,4 @@
-"""The fastest strategy that is unlikely to run out of memory, where the best of a search is not."""
+"""Note on the fastest strategy with a small OOM risk, if the best row has a large one."""
 
 import dataclasses
 import math
@@ -14,17 +14,17 @@ from forerun.simulator.memory.risk import RISKY, risking
 from forerun.spaces.units import TIMES
 
 SAFEST = "safest:"
-"""How the note begins."""
+"""First words of the note."""
 SAME = 0.0005
-"""Difference of GPU times that is none."""
+"""Negligible relative difference of GPU times."""
 
 
 def safer_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Name the best strategy with a small risk, and its GPU time, as one note.
+    """Return a note on the best strategy with a small risk, and its GPU time.
 
-    It has at most half the risk of the row to launch, and a launch file. None where that row has a small risk itself,
-    or where the user said what risk to take. Where no row is safe and a safe candidate may be unscored, the space is
-    searched again.
+    It has at most half the risk of the row to launch, and a launch file. There is no note if that row has a small risk
+    itself, or the user set a limit. If no row is safe and a safe candidate may be unscored, the space is searched
+    again.
     """
     launched = row_to_launch(rows)
     if launched.oom_risk <= RISKY or setting.request.oom_risk is not None:
@@ -36,7 +36,7 @@ def safer_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tup
     if safest is not None and (safest.oom_risk > limit or not launchable(setting.context, safest.strategy)):
         safest = None
     found = next((row for row in rows if row.oom_risk <= limit and not row.lacks_launch_file), None)
-    # Rows are an idea each: of the ideas above, a safe variant may be the better one.
+    # Each row represents an idea: a safe variant of a higher row may be better.
     if safest is not None and (found is None or _faster(setting, safest, found)):
         found = safest
     if (found is None or found is safest) and search.alternatives.unscored and not setting.context.cluster.groups:
@@ -66,6 +66,6 @@ def _faster(setting: Setting, one: Row, other: Row) -> bool:
 
 
 def _best_safe(setting: Setting, limit: float, search: NoteSearch) -> Row | None:
-    """Return the best row of the same space with a risk of at most ``limit``."""
+    """Return the best row of the setting's space with a risk of at most ``limit``."""
     safe = dataclasses.replace(setting, context=risking(setting.context, limit))
     return search.best(safe, limits=setting.limits)

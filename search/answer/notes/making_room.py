@@ -1,4 +1,4 @@
-"""Switches that make room in memory, or hide gradient traffic, for a strategy that is faster than the first row."""
+"""Note on switches that save memory, or hide gradient traffic, for a strategy faster than the first row."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -15,31 +15,31 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Recompute, Schedule, Split, Strategy, StrategySpace
 
 ROOM = "more room:"
-"""How the note begins."""
+"""First words of the note."""
 SWITCHES = {
     "chunked-loss": ("on",),
     "activation-offload": ("on",),
     "optimizer-offload": ("on",),
     "grad-sync": ("round", "step"),
 }
-"""Settings that train the same model as well and that no search turns on: they cost time by themselves."""
+"""Settings with an unchanged training that no search turns on, since alone they cost time."""
 TRAFFIC = ("grad-sync",)
-"""Switches that hide traffic of gradients and take memory."""
+"""Switches that hide gradient traffic and need memory."""
 FULL, EXPOSED = 0.8, 0.1
-"""Share of the memory from which it decides the first row, and of the step from which traffic of replicas does."""
+"""Share of the memory, and of the step for replica traffic, from which memory or traffic limits the first row."""
 SMALL = 1 << 20
-"""Candidates of a space that is searched whole rather than near the first row."""
+"""Largest space searched completely instead of near the first row, in candidates."""
 WORTH = 0.05
-"""Gain from which a switch is named."""
+"""Least gain of a named switch."""
 TOGETHER = 1.1
-"""Gain of two switches over the better of both from which they are named together."""
+"""Least gain of two switches over the better one for which both are named."""
 
 
 def room_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Name the switches that make room for a faster strategy, as one note.
+    """Return a note on the switches that free memory for a faster strategy.
 
-    Strategies near the first row are searched again with each switch on that is left to the user, where memory or
-    traffic of replicas decides that row.
+    If memory or replica traffic limits the first row, strategies near it are searched with each switch that no search
+    turns on.
     """
     first, context = rows[0], setting.context
     if context.cluster.groups or objective_named(setting.objective).front or setting.gpus is None:
@@ -82,7 +82,7 @@ def _memory_decides(row: Row) -> bool:
 
 
 def _could_gain(setting: Setting, first: Row, names: Sequence[str], search: NoteSearch) -> bool:
-    """Tell whether a strategy near the first row would be faster if memory were no limit, or traffic hides."""
+    """Return whether a strategy near the first row would be faster with unlimited memory or hidden traffic."""
     if any(name in TRAFFIC for name in names):
         return True
     device = setting.context.cluster.device
@@ -96,13 +96,13 @@ def _could_gain(setting: Setting, first: Row, names: Sequence[str], search: Note
 def _gain(
     setting: Setting, first: Row, switches: dict[str, str], search: NoteSearch
 ) -> list[tuple[float, dict[str, str], Row]]:
-    """Return the gain over the first row with some switches on, and the row that has it; none where it is small."""
+    """Return the gain over the first row with some switches on, and its row; None for a small gain."""
     changed = with_switches(setting, switches)
     if changed is None:
         return []
     try:
         row = _best_near(setting, changed.context, first, search)
-    except RequestError:  # the cluster does not say how fast its host links are
+    except RequestError:  # the cluster has no rate of host links
         return []
     if row is None:
         return []
@@ -118,7 +118,7 @@ def _best_near(setting: Setting, context: Context, first: Row, search: NoteSearc
 
 
 def _near(strategy: Strategy, space: StrategySpace) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield every axis with the choices that stay near a strategy, as far as the space has them."""
+    """Yield every axis with the choices of the space near a strategy."""
     wanted: dict[str, set[int]] = {
         "gpus": {strategy.devices},
         "tp": {1, strategy.tp // 2, strategy.tp},

@@ -1,4 +1,4 @@
-"""Rows that are faster on a part of each of more racks, where whole racks cut their groups."""
+"""Note on rows that are faster on parts of more racks, because complete racks cut their groups."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,15 @@ from forerun.spaces.strategies import table_of
 from forerun.spaces.strategies.racks import rack_devices, rack_use, spread_use, with_domain
 
 WORTH = 0.01
-"""Gain per rented device from which a placement is offered."""
+"""Least gain per rented device of a proposed placement."""
 ROWS = 10
-"""Rows that are looked at."""
+"""Number of rows checked."""
 
 
 def racks_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note which row gains most from segments that leave devices of each rack idle, where that pays for
-    the racks that it takes more."""
+    """Return a note on the row that gains most from segments with idle devices in each rack, if the gain pays for the
+    further racks.
+    """
     context, best = setting.context, (0.0, "")
     rack, node = rack_devices(context.cluster), context.cluster.devices_per_node
     for row in rows[:ROWS]:

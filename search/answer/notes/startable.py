@@ -1,4 +1,4 @@
-"""The restriction of a search that leads to a launch file, where no row has one."""
+"""Note on a restriction of the search that leads to a launch file, if no row has one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,19 +13,19 @@ from forerun.spaces.errors import RequestError
 STARTABLE = "with a launch file:"
 """First words of the note."""
 FREE = ("split", "switches")
-"""Axes that stay free besides: switches that overlap communication may need virtual stages."""
+"""Further free axes: switches that overlap communication may need virtual stages."""
 _PLAIN: tuple[Mapping[str, Sequence[object]], ...] = (
     {"split": ["even"]},
     {"vpp": [1], "schedule": ["1f1b"]},
     {"vpp": [1], "schedule": ["1f1b"], "split": ["even"]},
 )
-"""Restrictions to what most formats express."""
+"""Restrictions to strategies that most formats can express."""
 
 
 def startable_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Name the fastest strategy near the rows that a launch file expresses, and the flags of its search, as one note.
+    """Return a note on the fastest launchable strategy near the rows, and the flags of its search.
 
-    None where a row has a launch file, or where the framework has no format.
+    There is no note if a row has a launch file, or the framework has no format.
     """
     first, chosen = rows[0], setting.request.overrides
     if setting.context.cluster.groups or not writers_of(setting.context.framework):

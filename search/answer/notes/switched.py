@@ -1,4 +1,4 @@
-"""Switches of the software that would speed the first row up and cost nothing in quality."""
+"""Note on software switches that would speed up the first row without loss of quality."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,16 +13,16 @@ from forerun.spaces.strategies import Context, table_of
 from forerun.spaces.strategies.software import names_of, unsuited
 
 WORTH = 0.03
-"""Gain from which a switch is named."""
+"""Least gain of a named switch."""
 MOST = 3
-"""Switches that are named at most."""
+"""Most switches named."""
 
 
 def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note which switches would help the first row most, each by itself.
+    """Return a note on the most helpful switches for the first row, each alone.
 
-    None where the user chose it, the search turns it on where the framework runs it, the framework has no flag for it,
-    the row would not fit, or little is gained.
+    A switch is omitted if the user chose it, a search turns it on, the framework has no flag for it, the row would not
+    fit, or the gain is small.
     """
     context, first = setting.context, rows[0]
     searched = {words.partition("=")[0] for words in names_of(setting.free_software)}
@@ -54,7 +54,7 @@ def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> 
 
 
 def _free_settings(context: Context) -> Iterator[tuple[str, str]]:
-    """Yield the settings of switches that cost no quality and that the framework has a flag for, its own left out."""
+    """Yield the unused settings of switches that keep quality and have a flag of the framework."""
     for name, present in context.framework.switches:
         switch = all_switches()[name]
         support = switch.support(context.framework)
@@ -63,7 +63,7 @@ def _free_settings(context: Context) -> Iterator[tuple[str, str]]:
 
 
 def _flags(context: Context, before: Mapping[str, str]) -> Iterator[str]:
-    """Yield the flags of the settings of a context's framework that were others ``before``: one may bring another."""
+    """Yield the flags of all settings changed since ``before``, since one switch may turn on another."""
     for name, setting in context.framework.switches:
         switch = all_switches()[name]
         support = switch.support(context.framework)

@@ -1,4 +1,4 @@
-"""How unevenly experts may be loaded before the best strategy runs out of memory."""
+"""Note on the largest imbalance of experts at which the best strategy fits."""
 
 import dataclasses
 import re
@@ -12,19 +12,21 @@ from forerun.simulator.memory.risk import risking
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
 
 WORTH_SAYING = 2.0
-"""Imbalance up to which is looked: what takes twice the even share everywhere is not near its limit."""
+"""Largest imbalance checked: a strategy that fits with twice the even share is not near its limit."""
 _HALVINGS = 8
 
 
 def uneven_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return as one note at which imbalance of its experts the first row no longer fits; none where experts are not
-    divided among devices, where the user states the imbalance, and where it takes a large one."""
+    """Return a note on the imbalance of experts at which the first row no longer fits.
+
+    There is none if experts are not divided among devices, the user states the imbalance, or it is large.
+    """
     if not setting.context.moe or setting.request.moe_imbalance is not None:
         return ()
     row = rows[0]
     if not isinstance(row.strategy, Strategy) or row.strategy.ep == 1:
         return ()
-    most = largest_imbalance(risking(setting.context, None), row.strategy)  # all memory, whatever risk is asked for
+    most = largest_imbalance(risking(setting.context, None), row.strategy)  # all memory, for any requested risk
     if most >= WORTH_SAYING:
         return ()
     return (
@@ -34,7 +36,7 @@ def uneven_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tu
 
 
 def largest_imbalance(context: Context, strategy: Strategy) -> float:
-    """Return up to which imbalance of experts a strategy that fits still does; ``WORTH_SAYING`` at the most."""
+    """Return the largest imbalance of experts at which a strategy fits, at most ``WORTH_SAYING``."""
     table = table_of([strategy])
 
     def runs(imbalance: float) -> bool:
@@ -51,9 +53,9 @@ def largest_imbalance(context: Context, strategy: Strategy) -> float:
 
 
 def whole_experts_note(context: Context, text: str) -> tuple[str, ...]:
-    """Warn that a strategy written by hand keeps experts whole on tensor ranks, where Megatron-LM divides them.
+    """Warn of a handwritten strategy with undivided experts on tensor ranks, unlike Megatron-LM's default.
 
-    None where the strategy states ``etp``, or where the framework has another default.
+    There is no warning if the strategy states ``etp``, or the framework has another default.
     """
     strategy = parse_strategy(text)
     if not context.moe or strategy.tp == 1 or strategy.etp > 1 or re.search(r"\betp=?1\b", text):

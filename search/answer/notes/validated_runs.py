@@ -1,4 +1,4 @@
-"""What supports the prediction of the first row, and what would make it surer."""
+"""Notes on the evidence for the first row's prediction, and on measurements that narrow its range."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,17 +19,17 @@ from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Context
 
 LEANING = 0.5
-"""A median of signed errors of this share of the median error is said: predictions lean one way."""
+"""Share of the median error from which a median of signed errors is named as a bias."""
 FAR = 2
-"""A search over this many times the devices of the largest measured run says how many those were."""
+"""Ratio of searched devices to the largest measured run from which that run's size is named."""
 PROFILED = ("NVIDIA", "AMD")
 """Vendors on whose devices ``forerun profile`` runs."""
 
 
 def checked_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Name the measured runs nearest to the first row and the errors of their predictions, as one note.
+    """Return a note on the measured runs nearest to the first row and the errors of their predictions.
 
-    None where the user's own runs calibrated it. Runs of another framework or device are named above the leaderboard.
+    There is no note in a calibrated context. Runs of another framework or device are named above the leaderboard.
     """
     context, row = setting.context, rows[0]
     if context.correction is not None:
@@ -40,8 +40,9 @@ def checked_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> t
 
 
 def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return the measurements that narrow the first row's range most, as one note; none where runs of its framework on
-    its device were measured."""
+    """Return a note on measurements that narrow the first row's range most; none if its framework was measured on its
+    device.
+    """
     context, row = setting.context, rows[0]
     if context.correction is not None or context.cluster.groups or evidence_of(context).near:
         return ()
@@ -58,7 +59,7 @@ def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
 
 
 def _unchecked(context: Context, row: Row) -> str:
-    """Name the predicted saving of expert overlap and the measured share of it; empty where it saves nothing."""
+    """Name the predicted saving of expert overlap and the measured share of it; empty without a saving."""
     gain = unchecked_gain(context, [row.strategy])[0]
     if not gain:
         return ""
@@ -67,7 +68,7 @@ def _unchecked(context: Context, row: Row) -> str:
 
 
 def _figures(evidence: NearestRuns, context: Context, row: Row) -> str:
-    """Name the nearest runs and the errors of their predictions; empty where there are none."""
+    """Name the nearest runs and the errors of their predictions; empty without such runs."""
     if not evidence.runs:
         return ""
     entry = evidence.figures
@@ -76,7 +77,7 @@ def _figures(evidence: NearestRuns, context: Context, row: Row) -> str:
 
 
 def _error(entry: Mapping[str, Any]) -> str:
-    """Return the median error, and which way predictions were off where they lean one way by a fair part of it."""
+    """Return the median error, and the bias if it is a large share of the error."""
     median, bias = entry["median_pct"], entry["bias_pct"]
     if abs(bias) <= LEANING * median:
         return f"median error {median:.1f}%"
@@ -88,6 +89,6 @@ def _far(entry: Mapping[str, Any], gpus: int) -> str:
 
 
 def _without(entry: Mapping[str, Any], context: Context) -> str:
-    """Return what the model has and no measured run had."""
+    """Return the parts of the model that no measured run had."""
     lacking = [part for part in special_parts(context.model) if part not in entry["special"]]
     return f"; none with {' or '.join(lacking)}" if lacking else ""

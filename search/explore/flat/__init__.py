@@ -1,4 +1,4 @@
-"""Search over flat strategies: walk the space in slices, score, keep the best.
+"""Search over flat strategies: enumeration in slices, scoring, selection.
 
-Shapes: N candidates of one chunk; K of them that are kept; M keys that they are ranked by, most important first.
+Shapes: N candidates of one chunk; K kept candidates; M ranking keys, most important first.
 """

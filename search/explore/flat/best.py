@@ -1,4 +1,4 @@
-"""The one best strategy of a setting: what fixes, notes and pages compare with."""
+"""The best strategy of a setting, for comparisons in fixes, notes and pages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,13 +24,12 @@ def best_row(
     limits: TrainingLimits = NO_LIMITS,
     score: Scorer = simulator_score,
 ) -> Row | None:
-    """Return the row of the best strategy of a setting, None where nothing is feasible.
+    """Return the row of the best strategy of a setting, None if nothing is feasible.
 
-    ``objective`` and ``overrides`` take the place of the setting's own; its ``limits`` do not count unless they are
-    given.
+    ``objective`` and ``overrides`` replace those of the setting; its ``limits`` apply only if given.
 
     Raises:
-        RequestError: no device count is known, or an axis or choice is.
+        RequestError: no device count is known, or an axis or choice is unknown.
     """
     return best_in(setting, setting.space(overrides), objective=objective, limits=limits, score=score)
 
@@ -43,19 +42,19 @@ def best_in(
     limits: TrainingLimits = NO_LIMITS,
     score: Scorer = simulator_score,
 ) -> Row | None:
-    """Return the row of the best strategy of a ``space`` of the setting's kind, None where nothing is feasible."""
+    """Return the row of the best strategy of a ``space`` of the setting's kind, None if nothing is feasible."""
     problem = Problem(space=space, objective=objective or setting.objective, top=1, limits=limits)
     return first_row(setting, problem, search_space(problem, score=score).best)
 
 
 def first_row(setting: Setting[AnyContext], problem: Problem, best: Best | None) -> Row[Any] | None:
-    """Return the row of the first of some candidates, None where there is none."""
+    """Return the row of the first of some candidates, None without any."""
     if best is None or not len(best):
         return None
     return rows_of_best(setting, problem, best.take(np.arange(1)))[0]
 
 
 def rows_of_best(setting: Setting[AnyContext], problem: Problem, best: Best) -> tuple[Row[Any], ...]:
-    """Return the rows of candidates of a problem's space, from the scores that ranked them."""
+    """Return the rows of candidates of a problem's space, from the scores of the search."""
     strategies = kind_of(setting.context).strategies(problem.space, best.index)
     return rows_from(setting.context, strategies, best.scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)

@@ -1,7 +1,7 @@
-"""Lower bounds of legal candidates: those above a key that enough others reach are not scored.
+"""Lower bounds of legal candidates: candidates whose bound exceeds the key of enough others are not scored.
 
-The key comes from a sample that depends on the space alone (``sample.py``), so that what is passed over, and its count,
-are the same whatever slices and workers a search has.
+The key comes from a sample that depends on the space alone (``sample.py``), so that the skipped candidates and their
+count do not depend on slices and workers.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,9 @@ SLOWER = "slower"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Candidates whose first key must exceed ``worst``, and whose key by predicted time alone ``fastest``, are none of
-    those that a search names.
+    """A candidate is skipped if its first key must exceed ``worst`` and its key by predicted time alone ``fastest``.
 
-    ``least`` remembers what layers take; it changes what a search costs, never what it finds.
+    ``least`` caches the least times of layers; it affects the duration of a search, never its result.
     """
 
     worst: float
@@ -39,7 +38,7 @@ class Bound:
         return self._reached(self.least.step_s(table), table)
 
     def hopeless(self, prefixes: StrategyTable) -> NDArray[np.bool_]:
-        """Return a mask [N] of the prefixes (axes up to ``ASKED_AFTER``) of whose candidates ``keeps`` keeps none."""
+        """Return a mask [N] of the prefixes (axes up to ``ASKED_AFTER``) of which ``keeps`` would keep no candidate."""
         return ~self._reached(self.least.below_s(prefixes), prefixes)
 
     def _reached(self, step_s: Floats, table: StrategyTable) -> NDArray[np.bool_]:
@@ -54,10 +53,10 @@ class Bound:
 
 
 ROUNDING = 1e-9
-"""Relative; a bound adds the same seconds in another order than the score that it bounds."""
+"""Relative rounding margin: a bound adds the same seconds in another order than the score."""
 
 
 def slowdowns(table: StrategyTable, slowdown: Mapping[int, float]) -> Floats:
-    """Return the slowdown [N] of every candidate's number of GPUs."""
+    """Return the slowdown [N] by interruptions for every candidate's number of GPUs."""
     factors: Floats = np.array([slowdown[int(gpus)] for gpus in table.choices["gpus"]])[table.codes["gpus"]]
     return factors

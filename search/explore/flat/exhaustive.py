@@ -1,7 +1,8 @@
 """The exhaustive driver: enumerate a space in slices, score every legal candidate, keep the best few.
 
-A slice is two integers. It yields a ``SliceResult``: counts and the best candidates with their ranking keys. Results of
-slices merge in any order, by any number of workers, into the same result. Memory grows with the chunk, not the space.
+A slice is two integers. Its result is a ``SliceResult``: counts and the best candidates with their ranking keys.
+Results of slices merge in any order, by any number of workers, into the same result. Memory grows with the chunk, not
+the space.
 """
 
 from collections import Counter
@@ -35,15 +36,15 @@ CHUNK = TRANSFORMERS.chunk
 FIRST = TRANSFORMERS.first
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
 PREFIXES = 1 << 24
-"""Most prefixes of a slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws leave a tenth
-of them at most, at some fifty bytes each; what is below them is made in parts."""
+"""Most prefixes of a slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws keep a tenth
+of them at most, at some fifty bytes each; candidates below them are generated in parts."""
 CLOSEST = 8
-"""Candidates kept that miss the device's memory by least."""
+"""Number of kept candidates with the smallest excess of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Search of a flat space, which workers do in slices.
+    """Search of a flat space, done in slices by workers.
 
     Attributes
     ----------
@@ -52,15 +53,15 @@ class Problem:
     objective
         Name of the objective.
     top
-        Number of the best candidates to keep; of a front all are kept.
+        Number of the best candidates to keep; all of a front are kept.
     limits
         Limits on a step.
     slowdown
-        Factors by which interruptions slow trainings, by number of GPUs; empty: they do not.
+        Factors by which interruptions slow trainings, by number of GPUs; empty: no interruptions.
     bound
-        Lower bound by which candidates are not scored; None: all are scored.
+        Lower bound for skipping candidates; None: all are scored.
     ideas
-        Whether of candidates with the same degrees only the best is kept.
+        Whether only the best candidate of each set of degrees is kept.
     """
 
     space: Space
@@ -73,18 +74,19 @@ class Problem:
 
     @property
     def idea_width(self) -> int:
-        """Candidates from one set of degrees to the next, the slowest digits of an index; 1: each is one by itself."""
+        """Number of candidates per set of degrees (the slowest digits of an index); 1: no grouping."""
         return self.space.idea_width if self.ideas and isinstance(self.space, StrategySpace) else 1
 
     def merged(self, pieces: Iterable["SliceResult"]) -> "SliceResult":
-        """Return the piece of several slices together."""
+        """Return the merged piece of several slices."""
         return merge(pieces, top=self.top, front=objective_named(self.objective).front, width=self.idea_width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """Some candidates in rank order: ``index`` (shape K) in the space, ``keys`` (shape M x K), lower is better, and the
-    ``scores`` (K rows) that they were ranked by, so that no winner is scored again."""
+    """Some candidates in rank order: ``index`` (shape K) in the space, ``keys`` (shape M x K), lower is better, and
+    their ``scores`` (K rows), so that no winner is scored again.
+    """
 
     index: NDArray[np.int64]
     keys: Floats
@@ -94,7 +96,7 @@ class Best:
         return len(self.index)
 
     def take(self, rows: NDArray[np.intp]) -> "Best":
-        """Return some of the candidates, in the order given."""
+        """Return some of the candidates, in the given order."""
         return Best(index=self.index[rows], keys=self.keys[:, rows], scores=self.scores.take(rows))
 
 
@@ -105,9 +107,9 @@ class SliceResult:
     enumerated: int = 0
     """Candidates, legal or not."""
     legal: int = 0
-    """Candidates that keep every law."""
+    """Legal candidates."""
     feasible: int = 0
-    """Legal candidates that fit into memory and keep the limits of the request."""
+    """Legal candidates within memory and the limits of the request."""
     rejected: Mapping[str, int] = field(default_factory=dict)
     """All others by reason: the code of a law, "memory" (legal, does not fit), "slower" (legal, not scored because a
     bound excludes it from the best), or a limit."""
@@ -118,11 +120,11 @@ class SliceResult:
     fastest: Best | None = None
     """The best feasible candidate by predicted time alone."""
     safest: Best | None = None
-    """The best feasible candidate with a low risk of running out of memory."""
+    """The best feasible candidate with a low OOM risk."""
 
 
 def interrupted(scores: ScoreTable, table: Table, slowdown: Mapping[int, float]) -> ScoreTable:
-    """Return scores with what interruptions add to the steps; ``slowdown``: by number of GPUs."""
+    """Return scores with steps prolonged by interruptions; ``slowdown``: factor by number of GPUs."""
     if not slowdown or not isinstance(table, StrategyTable):
         return scores
     return scores.slowed(slowdowns(table, slowdown))
@@ -217,8 +219,10 @@ def _scored(problem: Problem, table: Table, score: Scorer) -> SliceResult:
 
 
 def merge(pieces: Iterable[SliceResult], *, top: int, front: bool = False, width: int = 1) -> SliceResult:
-    """Return the piece of all slices together; the order of ``pieces`` does not matter. A ``front`` stays whole: a cut
-    one could not be merged. ``width``: that of an idea (``Problem.idea_width``)."""
+    """Return the piece of all slices together; the order of ``pieces`` does not matter.
+
+    A ``front`` is not cut, since a cut front cannot be merged. ``width``: width of an idea (``Problem.idea_width``).
+    """
     pieces = list(pieces)
     rejected: Counter[str] = Counter()
     for piece in pieces:
@@ -239,8 +243,8 @@ def merge(pieces: Iterable[SliceResult], *, top: int, front: bool = False, width
 def lowest(candidates: Best, mask: NDArray[np.bool_], count: int, width: int = 1) -> Best:
     """Return the ``count`` candidates of ``mask`` with the lowest keys, ties by index.
 
-    ``candidates``: N of them in any order, ``mask`` (N) those that count. ``width``: of candidates whose index has the
-    same quotient by it only the best counts.
+    ``candidates``: N candidates in any order; ``mask`` (N): eligible ones. ``width``: only the best of candidates with
+    equal quotient of index and ``width`` counts.
     """
     index, keys = candidates.index, candidates.keys
     rows = np.flatnonzero(mask)
@@ -249,7 +253,7 @@ def lowest(candidates: Best, mask: NDArray[np.bool_], count: int, width: int = 1
     if len(rows) > count:
         first = keys[0, rows]
         threshold = np.partition(first, count - 1)[count - 1]
-        # All that tie with the last one stay, because later keys and the index decide among them.
+        # All ties with the last one stay, because later keys and the index decide among them.
         rows = rows[first <= threshold]
     order = np.lexsort((index[rows], *keys[::-1, rows]))[:count]
     return candidates.take(rows[order])
@@ -260,7 +264,7 @@ def _leaders(index: NDArray[np.int64], keys: Floats, rows: NDArray[np.intp], wid
     idea = index[rows] // width
     starts = np.flatnonzero(np.diff(idea, prepend=idea[0] - 1))
     least = np.minimum.reduceat(keys[0, rows], starts)
-    # Of every run of one idea only those with its lowest first key go on to be sorted.
+    # Only candidates with the lowest first key of their idea are sorted.
     rows = rows[keys[0, rows] <= np.repeat(least, np.diff(starts, append=len(rows)))]
     rows = rows[np.lexsort((index[rows], *keys[::-1, rows]))]
     return rows[np.sort(np.unique(index[rows] // width, return_index=True)[1])]
@@ -274,7 +278,7 @@ def _best(candidates: Best, mask: NDArray[np.bool_], count: int, is_front: bool,
 
 
 def gathered(parts: Sequence[Best]) -> Best:
-    """Return the candidates of several parts, one behind the other."""
+    """Return the candidates of several parts, concatenated."""
     index = np.concatenate([part.index for part in parts])
     keys = np.concatenate([part.keys for part in parts], axis=1)
     return Best(index=index, keys=keys, scores=joined([part.scores for part in parts], np.arange(len(index))))
@@ -292,8 +296,9 @@ def _merge_best(parts: list[Best | None], count: int, *, front: bool = False, wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Part of a space: ``width`` candidates of it, of which ``table`` has the legal ones that are to be looked at;
-    ``rejected`` counts illegal ones by reason, ``passed`` legal ones that were passed over as hopeless."""
+    """Part of a space with ``width`` candidates: ``table`` has the legal ones to score, ``rejected`` counts illegal
+    ones by reason, ``passed`` counts legal ones skipped as hopeless.
+    """
 
     width: int
     table: Table
@@ -302,8 +307,8 @@ class Slice:
 
 
 def slices(space: Space, low: int, high: int, chunk: int = CHUNK, hopeless: Hopeless | None = None) -> Iterator[Slice]:
-    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates to look at; a dense one in parts, the last of
-    which has the width of all.
+    """Cut ``[low, high)`` into slices of about ``chunk`` legal candidates; dense slices in parts, the last with the
+    full width.
 
     The width of a slice follows the density of the one before it, because the density changes slowly along the index.
     """
@@ -334,7 +339,7 @@ def chunks_of(tables: Sequence[Table], chunk: int) -> Iterator[Table]:
 
 
 def _join(tables: Sequence[Table]) -> "Table | None":
-    """Return one table with the rows of all, which are slices of one space."""
+    """Return one table with the rows of all, slices of one space."""
     if len(tables) < 2:
         return tables[0] if tables else None
     first, *others = tables

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def best_of_families(setting: Setting[AnyContext], problem: Problem, best: Best) -> "tuple[Row[Split], ...]":
-    """Return the best row of every family of splits with its rank, whatever that is; none of a transformer."""
+    """Return the best row of every family of splits with its rank; none for a transformer."""
     if isinstance(problem.space, StrategySpace):
         return ()
     first: dict[str, int] = {}

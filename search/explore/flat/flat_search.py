@@ -21,7 +21,7 @@ from forerun.simulator import score as simulator_score
 
 
 def problem_of(setting: Setting[AnyContext]) -> Problem:
-    """Return the problem that workers solve for a setting."""
+    """Return the search problem of a setting."""
     kind, space = kind_of(setting.context), setting.space()
     folded = has_transformer(setting) and not (setting.request.all_variants or objective_named(setting.objective).front)
     return Problem(
@@ -43,9 +43,9 @@ def found_in(
     score: Scorer = simulator_score,
     problem: Problem | None = None,
 ) -> Found:
-    """Return the rows of a space that was searched whole, whoever did.
+    """Return the rows of a completely searched space.
 
-    ``score`` scores the variants of its best; ``problem`` is that of the setting, where it was made already.
+    ``score``: scorer of variants; ``problem``: problem of the setting, if already built.
     """
     problem, rows, families = problem or problem_of(setting), tuple[Row[Any], ...](), tuple[Row[Any], ...]()
     if piece.best is not None and len(piece.best):
@@ -73,7 +73,7 @@ def counts_of(piece: SliceResult) -> SpaceCounts:
 
 
 def _front_remarks(setting: Setting[AnyContext], piece: SliceResult, rows: tuple[Row, ...]) -> tuple[str, ...]:
-    """Describe a Pareto front: its share that is shown, and the number of GPUs up to which more of them pay."""
+    """Describe a Pareto front: its share that is shown, and the number of GPUs up to which more GPUs pay."""
     objective = objective_named(setting.objective)
     if not objective.front or piece.best is None:
         return ()

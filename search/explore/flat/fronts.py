@@ -1,4 +1,4 @@
-"""Pareto fronts: the candidates of which none is better in one thing without being worse in another."""
+"""Pareto fronts: candidates that no other candidate dominates in all keys."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +9,12 @@ from forerun.simulator.score_table import Floats
 def front(index: NDArray[np.int64], keys: Floats, mask: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Return the rows of ``mask`` that no other dominates, the best by the first key first.
 
-    Shapes: ``index`` and ``mask`` N, ``keys`` M x N, lower is better. Of rows alike in all keys the one with the lowest
-    index stays.
+    Shapes: ``index`` and ``mask`` N, ``keys`` M x N, lower is better. Among rows with equal keys, the one with the
+    lowest index stays.
     """
     rows = np.flatnonzero(mask)
     rows = rows[np.lexsort((index[rows], *keys[::-1, rows]))]
-    # A row is dominated only by rows before it, so that the first of what is left always stays.
+    # A row is dominated only by rows before it, so the first remaining row always stays.
     kept = []
     while len(rows):
         kept.append(rows[0])

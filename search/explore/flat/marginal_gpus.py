@@ -1,4 +1,4 @@
-"""Up to which number of GPUs another one pays."""
+"""The number of GPUs up to which another GPU pays."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -6,11 +6,11 @@ from itertools import pairwise
 from forerun.search.board.rows import Row
 
 PAYS = 0.5
-"""A GPU pays while it brings at least this share of what the GPUs of the smallest row bring each."""
+"""Least gain per added GPU, as a share of the gain per GPU of the smallest row."""
 
 
 def paying(rows: Sequence[Row]) -> str:
-    """Return in words up to which number of GPUs another one pays; empty where the rows have one number only."""
+    """Describe the number of GPUs up to which another GPU pays; empty if all rows have the same number."""
     best: dict[int, float] = {}
     for row in rows:
         best[row.gpus] = max(row.throughput, best.get(row.gpus, 0.0))

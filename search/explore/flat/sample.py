@@ -1,8 +1,8 @@
-"""A sample of a large space, and the bound that it sets on what else needs scoring.
+"""A sample of a large space, and the bound that it sets on the other candidates.
 
-What is best differs most in its degrees, and hardly any choice on the other axes makes a bad idea a good one. So a few
-variants of every idea are looked at first, then all variants of the best ideas: the best of those are nearly always
-the best of the space, and their keys all but the tightest bound there is.
+The quality of candidates depends mostly on degrees; choices on other axes hardly turn a bad idea into a good one.
+Therefore a few variants of every idea are scored first, then all variants of the best ideas. The best of these are
+nearly always the best of the space, and their keys are nearly the tightest bound.
 """
 
 from collections.abc import Sequence
@@ -29,28 +29,28 @@ from forerun.simulator.core.bound import LeastStep
 from forerun.spaces.strategies import AXES, DEGREES, Recompute, StrategySpace
 
 WORTH = 1 << 26
-"""Candidates, legal or not, of a space that is worth a sample: smaller ones are scored whole in under a second."""
+"""Least candidates, legal or not, of a space with a sample; smaller spaces are scored in under a second."""
 IDEAS = 32
-"""Ideas of which all variants are looked at, at least, and so many at once."""
+"""Least number of ideas with all variants scored, and their number per round."""
 WINDOWS = 4
-"""Parts in which the few variants of all ideas are looked at, those of most GPUs first: each is bounded by those before
-it."""
+"""Number of parts in which the few variants of all ideas are scored, most GPUs first; each part is bounded by earlier
+ones."""
 RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
 def search_space(problem: Problem, *, score: Scorer = simulator_score) -> SliceResult:
-    """Search a whole space in this process."""
+    """Search a complete space in this process."""
     problem = bounded(problem, sampled(problem, score))
     return search_slice(problem, 0, problem.space.size, score=score)
 
 
 def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult | None:
-    """Score a sample of the space; None where the space is too small to be worth a bound.
+    """Score a sample of the space; None if the space is too small for a bound.
 
-    ``progress`` is called with the number of parts that are done, and that of all.
+    ``progress`` is called with the numbers of finished and of all parts.
 
     Raises:
-        EndedEarly: with the best of the ideas that were looked at by then.
+        EndedEarly: interrupted, with the best ideas so far.
     """
     space = problem.space
     if not isinstance(space, StrategySpace) or space.size < WORTH:
@@ -67,7 +67,7 @@ def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progres
                 progress(WINDOWS - window - 1, WINDOWS + 1)
             low, high = (few.space.size * edge // WINDOWS for edge in (window, window + 1))
             found = few.merged([found, search_slice(bounded(few, found, least), low, high)])
-    except KeyboardInterrupt as interrupt:  # all variants of what was found by then are looked at in no time
+    except KeyboardInterrupt as interrupt:  # all variants of the ideas found so far are scored quickly
         stop = interrupt
     if found.best is not None:
         found = _all_variants(problem, found.best.index // few.idea_width, score)
@@ -89,7 +89,7 @@ def _all_variants(problem: Problem, ideas: NDArray[np.int64], score: Scorer) -> 
 
 
 def _few_variants(space: StrategySpace) -> StrategySpace:
-    """Return the space with all combinations of degrees and few choices on the other axes, such as suit most."""
+    """Return the space with all combinations of degrees and a few usual choices on the other axes."""
     few = {axis: space.choices[axis] for axis in (*DEGREES, "split", "switches", "sp")}
     few |= {axis: space.choices[axis][:1] for axis in ("mbs", "shard", "recompute_layers", "placement")}
     few |= {axis: space.choices[axis][:2] for axis in ("vpp", "schedule")}
@@ -99,16 +99,16 @@ def _few_variants(space: StrategySpace) -> StrategySpace:
 
 
 def _those(choices: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
-    """Return the choices that are wanted, the last one where none is."""
+    """Return the wanted choices, or the last one if no choice is wanted."""
     return tuple(choice for choice in choices if choice in wanted) or tuple(choices[-1:])
 
 
 def bounded(problem: Problem, sample: SliceResult | None, least: LeastStep | None = None) -> Problem:
-    """Return the problem with a bound on what needs scoring.
+    """Return the problem with a bound for skipping candidates.
 
-    The best ``top`` of a ``sample`` set the bound: whatever cannot be better than the last of them is not among the
-    best of the whole space. Nor is it the best of those with a small risk, or the fastest, where the sample has such.
-    ``least`` bounds the steps (None: a new one that knows the layers of all combinations of degrees).
+    The last of the best ``top`` of a ``sample`` sets the bound: worse candidates are not among the best of the space.
+    Nor are they the best with a small risk or the fastest, if the sample has these. ``least`` bounds the steps (None: a
+    new bound with the layers of all combinations of degrees).
     """
     space = problem.space
     if sample is None or sample.best is None or sample.fastest is None or not isinstance(space, StrategySpace):

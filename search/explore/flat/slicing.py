@@ -1,7 +1,7 @@
-"""The exhaustive search on any workers: slices out, pieces in, one piece at the end.
+"""The exhaustive search on any workers: it sends slices, receives pieces, and merges them.
 
-The width of a slice follows the measured seconds of those before it. That makes the cuts depend on the machine, and
-pieces merge into the same result however a space is cut and in whatever order they come.
+The width of a slice follows the measured seconds of earlier slices. Cuts therefore depend on the machine, but pieces
+merge into the same result for any cuts and order.
 """
 
 import os
@@ -26,35 +26,34 @@ ALONE_S = 1.0
 """Seconds of a slice where there is one worker: each slice costs some hundred milliseconds of its own where racks or
 switches divide its candidates into many tables, and none waits for another."""
 TARGET_PER_WORKER_S = 0.005
-"""Seconds of a slice for each worker, where there are many: a slice costs the driver 1.1 to 1.5 ms with Ray
-(benchmarks/results), so that it is busy for less than a third of its time however many workers it serves."""
+"""Seconds of a slice per worker, for many workers: a slice costs the driver 1.1 to 1.5 ms with Ray
+(benchmarks/results), so that it is busy for less than a third of its time."""
 PATIENCE_S = 3.0
-"""Processor seconds of this process after which others are started: two spawned processes cost about one."""
+"""Processor seconds of this process after which other processes start: two spawned processes cost about one."""
 WORTH_S = 4.0
-"""Seconds that must be left, by the speed so far, for others to be started."""
+"""Least estimated remaining seconds for starting other processes."""
 WIDEST_SLICE = 1 << 40
 STEP, LEAP = 4.0, 32.0
-"""Growth of a slice's width at most: how many candidates are legal changes along the index. Where a slice took less
-than a hundredth of its target a leap is safe, and saves dozens of tiny slices at the start."""
+"""Largest growth of a slice's width, since the density of legal candidates changes along the index. After less than a
+hundredth of the target time a larger growth is safe, and saves dozens of tiny slices at the start."""
 SMALLEST_SHARE = 4
-"""The last slices are no smaller than a full one by more than this factor: a tiny one costs more to send than it
-saves."""
+"""Largest factor between a full slice and the last ones: tiny slices cost more to send than they save."""
 
 
 class SliceFailed(ForerunError):
-    """A slice of a search raised, so that there is no complete result."""
+    """A slice of a search raised an error, so the result is incomplete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Inputs that all slices of a search share."""
+    """Common inputs of all slices of a search."""
 
     problem: Problem
     score: Scorer
 
 
 def target_s(workers: int) -> float:
-    """Return the seconds that a slice shall last where so many workers share a driver.
+    """Return the target seconds of a slice for a number of workers per driver.
 
     >>> target_s(1), target_s(2), target_s(1024)
     (1.0, 0.4, 5.12)
@@ -64,10 +63,10 @@ def target_s(workers: int) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class Cuts:
-    """Cuts ``[low, high)`` into slices that shall last ``target_s`` each; an iterator that learns from outcomes.
+    """Iterator that cuts ``[low, high)`` into slices of about ``target_s`` and learns from outcomes.
 
-    Where several ``workers`` share what is left, the last slices grow smaller, so that none waits long for another.
-    ``target`` seconds, where given, replace ``target_s``; ``least`` candidates are in any slice but the last.
+    With several ``workers`` the last slices are smaller, so that no worker waits long for another. ``target`` replaces
+    ``target_s`` if given; ``least``: fewest candidates of a slice except the last.
     """
 
     low: int
@@ -85,19 +84,19 @@ class Cuts:
             yield item
 
     def learn(self, outcome: ItemOutcome) -> None:
-        """Steer the width by what one slice took."""
+        """Steer the width by the seconds of one slice."""
         low, high = outcome.item
         self.steer(low, high, outcome.seconds)
 
     def steer(self, low: int, high: int, seconds: float) -> None:
-        """Steer the width by the seconds that ``[low, high)`` took."""
+        """Adapt the width to the seconds of ``[low, high)``."""
         wanted = (self.target or target_s(self.workers)) / max(seconds, 1e-6)
         factor = min(LEAP if wanted > 100.0 else STEP, max(1 / STEP, wanted))
         self.width = max(1, min(WIDEST_SLICE, int((high - low) * factor)))
 
 
 def cuts_of(problem: Problem, width: int | None = None) -> Cuts:
-    """Return the cuts of a whole space, the first of ``width`` candidates (None: what its kind begins with)."""
+    """Return the cuts of a complete space; ``width``: candidates of the first one (None: the default of its kind)."""
     first = kind_of(problem.space.context).first
     return Cuts(low=0, high=problem.space.size, width=width or first, least=first)
 
@@ -110,17 +109,16 @@ def search_with(
     progress: Progress | None = None,
     sampling: Progress | None = None,
 ) -> tuple[SliceResult, str, tuple[str, ...]]:
-    """Search a whole space; return its piece, in words who did the work, and remarks about workers.
+    """Search a complete space; return its piece, a description of the workers, and remarks on them.
 
-    ``sampling`` is told of the sample that goes before (``sampled``).
+    ``sampling``: progress callback of the preceding sample (``sampled``).
 
-    Unless ``choice`` names Ray the search begins in this process, and goes on in others when that takes long: those
-    would first have to start, and to cost what this one knows already.
+    Unless ``choice`` names Ray the search begins in this process and continues in others only if it takes long, since
+    those must start and compute cached costs again.
 
     Raises:
-        RequestError: a slice raised it, or no Ray answers at the address.
-        SliceFailed: a slice raised anything else.
-        EndedEarly: with the piece that was found by then.
+        RequestError: a slice raised this error, or no Ray answers at the address. SliceFailed: a slice raised another
+        error. EndedEarly: interrupted, with the piece so far.
     """
     sample = sampled(problem, score, sampling)
     task, cuts = Task(problem=bounded(problem, sample), score=score), cuts_of(problem)
@@ -134,8 +132,8 @@ def search_with(
 
 
 def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tuple[SliceResult, str, tuple[str, ...]]:
-    """Search by the workers of a choice; see ``search_with``."""
-    ours = task.score is simulator_score  # another scorer need not be one that processes find by name
+    """Search with the workers of a choice; see ``search_with``."""
+    ours = task.score is simulator_score  # other scorers may not be importable by processes
     asked = choice.kind is not None or choice.address is not None or choice.count is not None
     if asked and (choice.several != "processes" or not ours):
         with open_workers(choice) as workers:
@@ -155,14 +153,14 @@ def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tu
 
 
 class _Patience:
-    """Says when one process has worked long enough and much is left."""
+    """Decides whether one process has worked long enough and much work remains."""
 
     def __init__(self, cuts: Cuts, workers: int) -> None:
         self.cuts, self.start_s, self.workers = cuts, time.process_time(), workers
 
     def ended(self) -> bool:
-        """Whether others should go on."""
-        spent_s = time.process_time() - self.start_s  # not by the clock: cores that others keep busy are no help
+        """Whether other processes should take over."""
+        spent_s = time.process_time() - self.start_s  # processor time, since busy cores do not help
         left_s = spent_s * (self.cuts.high - self.cuts.low) / max(self.cuts.low, 1)
         several = self.workers > 1 or bool(os.environ.get("RAY_ADDRESS"))
         return several and spent_s > PATIENCE_S and left_s > WORTH_S
@@ -177,7 +175,7 @@ def _run(
     done: SliceResult | None = None,
     give_up: _Patience | None = None,
 ) -> SliceResult:
-    """Search what ``cuts`` has left, and add it to ``done``."""
+    """Search the remaining ``cuts``, and add the results to ``done``."""
     piece = done or SliceResult()
     cuts.workers = workers.count
     outcomes = workers.run(search_one, task, iter(cuts))
@@ -198,7 +196,7 @@ def _run(
 
 
 def search_one(task: Task, item: tuple[int, int]) -> SliceResult:
-    """Search one slice: what workers do."""
+    """Search one slice (work of a worker)."""
     return search_slice(task.problem, *item, score=task.score)
 
 

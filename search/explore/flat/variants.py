@@ -1,4 +1,4 @@
-"""Rows of a flat search, each with the variants that no prediction tells from it."""
+"""Rows of a flat search, each with its variants within the prediction error."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from forerun.spaces.strategies import AXES, StrategySpace
 
 
 def flat_rows(setting: Setting[AnyContext], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:
-    """Return the rows of what an exhaustive search found, each with its variants where those were folded."""
+    """Return the rows of an exhaustive search, each with its folded variants."""
     if not problem.ideas or not isinstance(problem.space, StrategySpace):
         return rows_of_best(setting, problem, best.take(np.arange(min(len(best), setting.top))))
     leaders = best.take(np.arange(min(len(best), problem.top)))
@@ -33,8 +33,9 @@ def flat_rows(setting: Setting[AnyContext], problem: Problem, best: Best, score:
 
 
 def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score: Scorer) -> Best:
-    """Return the leaders with the candidates of their degrees that are as good, best first; with all of them where
-    fewer leaders than rows are near the best."""
+    """Return the leaders with equally good candidates of their degrees, best first; with all candidates of their
+    degrees if too few leaders are near the best.
+    """
     width, context, alike = problem.idea_width, space.context, 1 + ALIKE
     if np.count_nonzero(leaders.keys[0] <= (1 + FAR) * leaders.keys[0, 0]) < problem.top:
         alike = math.inf
@@ -56,7 +57,7 @@ def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score:
 
 
 def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[int]]:
-    """Return the places in ``found`` of the rows, each followed by those of its variants."""
+    """Return the positions in ``found`` of the rows, each followed by its variants."""
     kinds = zip(*(digit.tolist() for digit in _digits(space, found.index)), strict=True)
     ideas = (found.index // problem.idea_width).tolist()
     beaten = replaces(found.scores.step_time_s.tolist(), found.scores.peak_memory_bytes.tolist())

@@ -1,1 +1,1 @@
-"""Clusters of groups of nodes that differ: one strategy on them, and the search for the best."""
+"""Strategies on groups of nodes that differ: prediction and search."""

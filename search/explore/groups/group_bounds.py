@@ -1,9 +1,9 @@
-"""A lower bound of every plan of a class of degrees on groups of nodes that differ.
+"""Lower bounds of the plans of a class of degrees on groups of nodes that differ.
 
-With ``c_j`` the seconds of a microbatch on stage ``j`` and ``m`` microbatches, a step of 1F1B takes at least
-``c_0 + ... + c_(j-1) + m c_j`` for every ``j``. Any weighted mean of these bounds is one too, and linear in the layers
-of the stages: each layer counts as on the stage where it counts least. Weights are those at which layers of average
-length count alike everywhere, which makes the bound exact where layers are alike and may be cut.
+With ``c_j`` the seconds of a microbatch on stage ``j`` and ``m`` microbatches, a step of 1F1B takes at least ``c_0 +
+... + c_(j-1) + m c_j`` for every ``j``. Any weighted mean of these bounds is a bound too, and linear in the layers of
+the stages: each layer counts on its cheapest stage. With the chosen weights an average layer counts equally on every
+stage, so the bound is exact for equal, divisible layers.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, StrategyTable
 
 ROUNDING = 1e-9
-"""Relative difference between sums of the same seconds in another order."""
+"""Relative rounding difference between sums in different order."""
 
 
 def least_plan_s(context: Context, table: StrategyTable) -> Floats:
-    """Return seconds [N] that no plan of N classes is shorter than; infinite where the groups hold no plan."""
+    """Return lower bounds [N] of the plans of N classes in s; infinite if the groups have no plan."""
     parts = [least_parts(own, table) for own in context.on_groups]
     degrees = zip(*(table.column(axis).tolist() for axis in ("pp", "dp", "tp", "cp", "mbs")), strict=True)
     bounds_s = np.full(len(table), np.inf)
@@ -34,7 +34,7 @@ def least_plan_s(context: Context, table: StrategyTable) -> Floats:
 
 
 def groups_of_stages(context: Context, pp: int, devices: int) -> tuple[int, ...] | None:
-    """Return the group of every stage of so many devices; None where the groups do not hold them."""
+    """Return the group of every stage with a number of devices; None if the stages do not fit the groups."""
     try:
         return stage_groups(context.cluster, pp, devices)
     except RequestError:
@@ -42,7 +42,7 @@ def groups_of_stages(context: Context, pp: int, devices: int) -> tuple[int, ...]
 
 
 def _least_s(parts: Sequence[LeastParts], row: int, groups: Sequence[int], microbatches: float) -> float:
-    """Return the bound of one class: the largest of those by passes, by launches and by traffic."""
+    """Return the bound of one class: the largest of the bounds by passes, launches and traffic."""
     passes = [part.passes_s[:, row] for part in parts]
     launches = [np.array([part.host_s[row], 0.0, 0.0]) for part in parts]
     once = [float(part.once_s[row]) for part in parts]
@@ -66,7 +66,7 @@ def _in_a_row_s(passes: Sequence[Floats], groups: Sequence[int], microbatches: f
 
 
 def _busiest_s(passes: Sequence[Floats], once: Sequence[float], groups: Sequence[int], microbatches: float) -> float:
-    """Return the mean bound of stages that only have their own microbatches and what they do ``once`` a step."""
+    """Return the mean bound of stages from their own microbatches and their work ``once`` a step."""
     wholes = [microbatches * float(each.sum()) + more for each, more in zip(passes, once, strict=True)]
     factors = [1 / wholes[group] for group in groups]
     counted = microbatches * _counted(passes, groups, factors) + min(once[group] / wholes[group] for group in groups)
@@ -74,7 +74,9 @@ def _busiest_s(passes: Sequence[Floats], once: Sequence[float], groups: Sequence
 
 
 def _counted(passes: Sequence[Floats], groups: Sequence[int], factors: Sequence[float]) -> float:
-    """Return the least sum over all blocks of their seconds times the factor of a stage: embedding and head, the last
-    blocks, are on the first and the last stage, each of the others wherever it counts least."""
+    """Return the least sum of block seconds times stage factors.
+
+    Embedding and head (the last blocks) are on the first and last stage, every other block on its cheapest stage.
+    """
     anywhere = np.stack([factor * passes[group] for group, factor in zip(groups, factors, strict=True)])
     return float(anywhere[:, :-2].min(axis=0).sum() + anywhere[0, -2] + anywhere[-1, -1])

@@ -25,12 +25,12 @@ from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 PLANS = 2
-"""Splits of the layers that are simulated per class of degrees: those with the best bounds on the slowest stage."""
+"""Splits of the layers that are simulated per class of degrees: the ones with the best bounds on the slowest stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """A strategy on the groups, whose step takes ``least_s`` or longer."""
+    """A strategy on the groups; ``least_s`` is a lower bound of its step."""
 
     strategy: Strategy
     least_s: float
@@ -39,10 +39,9 @@ class GroupPlan:
 
 
 def ordered_plans(space: StagedSpace) -> Iterator[GroupPlan]:
-    """Yield plans of all classes of degrees that the groups hold, in the order of their lower bounds.
+    """Yield plans of all classes of degrees that fit the groups, in the order of their lower bounds.
 
-    The order depends on nothing but the space. Where ``least_s`` of a plan is above some time, so are the steps of
-    all plans after it.
+    The order depends only on the space. The steps of all plans after a plan are at least its ``least_s``.
     """
     planner = Planner(space, costs=_option_costs)
     classes = iter(degree_classes(space, least=least_plan_s))
@@ -53,7 +52,7 @@ def ordered_plans(space: StagedSpace) -> Iterator[GroupPlan]:
             yield heappop(plans)[-1]
         if following is None:
             continue
-        # The planner deals the layers: no law of equal stages may stand in its way.
+        # The planner divides the layers, so laws of equal stages do not apply.
         dealt = dataclasses.replace(following.strategy, layers_per_stage=_some_layers(space, following.strategy.pp))
         if any(broken_laws(dealt, own) for own in space.context.on_groups):
             continue
@@ -65,7 +64,7 @@ def ordered_plans(space: StagedSpace) -> Iterator[GroupPlan]:
 
 
 def _some_layers(space: StagedSpace, pp: int) -> tuple[int, ...]:
-    """Deal the layers to ``pp`` stages as evenly as they divide."""
+    """Divide the layers among ``pp`` stages as evenly as possible."""
     edges = [boundary * space.layers // pp for boundary in range(pp + 1)]
     return tuple(high - low for low, high in itertools.pairwise(edges))
 
@@ -77,7 +76,7 @@ def _plan(context: Context, strategy: Strategy) -> GroupPlan:
 
 
 def _option_costs(context: Context, degree_class: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return seconds of a microbatch and whether it fits for every option, each on the group of its stage."""
+    """Return the seconds of a microbatch and whether it fits, for every option on the group of its stage."""
     groups = groups_of_stages(context, degree_class.pp, degree_class.dp * degree_class.tp * degree_class.cp)
     assert groups is not None
     on = np.array(groups)[options.number]

@@ -17,15 +17,17 @@ from forerun.spaces.strategies.stage_laws import broken_laws
 
 
 def simulate_groups(setting: Setting, text: str, *, contention: bool = False) -> tuple[Row, EventResult]:
-    """Return a strategy's row and its step. The row's memory is that of the stage with least room on its device, its
-    MFU the share of the peak of all devices, its cost by what each group costs.
+    """Return a strategy's row and its step.
+
+    The row has the memory of the stage with the least free memory, MFU over the peak of all devices, and cost by the
+    prices of the groups.
 
     Raises:
-        RequestError: the strategy is illegal, the groups do not hold its stages, or contention is asked for.
+        RequestError: the strategy is illegal, its stages do not fit the groups, or contention is requested.
     """
     strategy, context = legal_strategy(setting, text), setting.context
     for own in context.on_groups:
-        own.cluster.device.peak(context.workload.precision)  # refuses precisions that the device does not have
+        own.cluster.device.peak(context.workload.precision)  # refuses precisions that the device lacks
         laws = broken_laws(strategy, own)
         if laws:
             raise RequestError(f"strategy {strategy} is not legal on {own.cluster.name}: {laws[0]}")
@@ -39,7 +41,7 @@ def planned_row(setting: Setting, plan: GroupPlan) -> Row:
 
 
 def _row(setting: Setting, strategy: Strategy, assignment: Assignment, figures: StepFigures) -> Row:
-    """Return the row of a simulated step, with the limit of the group whose memory it has."""
+    """Return the row of a simulated step, with the memory limit of its fullest group."""
     context, scores = setting.context, event_row(assignment, figures)
     on = assignment.contexts[assignment.group_of_rank[int(scores.peak_stage[0])]]
     (row,) = rows_from(on, [strategy], scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
@@ -48,7 +50,7 @@ def _row(setting: Setting, strategy: Strategy, assignment: Assignment, figures: 
 
 
 def _mean_peak(setting: Setting, strategy: Strategy) -> float:
-    """Return the mean peak in FLOP/s of the devices that hold the stages."""
+    """Return the mean peak in FLOP/s of the devices of the stages."""
     cluster, precision = setting.context.cluster, setting.context.workload.precision
     groups = stage_groups(cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
     return sum(cluster.groups[group].cluster.device.peak(precision) for group in groups) / len(groups)

@@ -1,9 +1,9 @@
-"""The best strategy on groups of nodes that differ: plans stage by stage, each on its own group, played event by event.
+"""Search on groups of nodes that differ: plans with each stage on its group, simulated event by event.
 
-Every class of degrees has a bound below all splits of its layers. Dynamic programming splits the layers over stages,
-each with the speed and the memory of its group. Each plan has a bound of its own. Plans are simulated from the lowest
-bound on until that of the next one is above the last row to keep. What is simulated in which order does not depend on
-the number of rows, so that ``--top K`` keeps the first rows of ``--top K + 1``.
+Every class of degrees has a lower bound over all splits of its layers. Dynamic programming splits the layers over
+stages, each with the speed and the memory of its group. Each plan has its own bound. Plans are simulated in the order
+of their bounds, until the next bound is above the last row to keep. The order of simulation does not depend on the
+number of rows, so ``--top K`` has the first rows of ``--top K + 1``.
 """
 
 import dataclasses
@@ -29,14 +29,14 @@ from forerun.spaces.units import format_seconds
 def search_plans(
     setting: Setting, *, per_stage: tuple[str, ...], evaluations: int = EVALUATIONS, played: Played | None = None
 ) -> Found:
-    """Search the strategies of a cluster whose groups of nodes differ, all of which it uses.
+    """Search the strategies on all groups of nodes of a cluster.
 
-    Layers per stage are free; with "recompute" among ``per_stage`` what every stage recomputes is too. ``setting`` is
-    one of ``group_setting``.
+    Layers per stage are free; with "recompute" among ``per_stage``, the recompute of every stage is free too.
+    ``setting``: result of ``group_setting``.
 
     Raises:
-        RequestError: an axis is restricted to what groups do not have.
-        InfeasibleError: no plan fits on the groups.
+        RequestError: an axis is restricted to choices that groups do not support. InfeasibleError: no plan fits on the
+        groups.
     """
     space = _space(setting, per_stage)
     done = simulated(
@@ -68,7 +68,7 @@ def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Set
     """Resolve a request on groups of nodes.
 
     Raises:
-        RequestError: it asks for what groups do not have.
+        RequestError: the request contains options that groups do not support.
     """
     setting = of_transformer(resolve(request, groups=True))
     request, total = setting.request, setting.context.cluster.max_devices
@@ -94,7 +94,7 @@ def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Set
 
 
 def _space(setting: Setting, per_stage: tuple[str, ...]) -> StagedSpace:
-    """Return the space: stages that stand on devices of their own in a row, with any number of layers each."""
+    """Return the space: stages on consecutive separate devices, with any number of layers each."""
     flat = setting.space()
     wanted = {
         "placement": (int(Placement.TP_CP_EP_DP_PP),),
@@ -109,7 +109,7 @@ def _space(setting: Setting, per_stage: tuple[str, ...]) -> StagedSpace:
 
 
 def _alone(setting: Setting, best: Row) -> list[str]:
-    """Say what every group would do without the others."""
+    """Describe the best strategy on every group alone."""
     notes = []
     for group, context in zip(setting.context.cluster.groups, setting.context.on_groups, strict=True):
         alone = f"{group.devices} devices of {group.cluster.name} alone"

@@ -1,4 +1,4 @@
-"""Plans that were simulated, and how many of them a leaderboard needs."""
+"""Simulated plans, and the number that a leaderboard needs."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -12,14 +12,14 @@ from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Strategy
 
 EVALUATIONS = 100
-"""Steps that are simulated at most: 10 to 500 ms each."""
+"""Most simulated steps: 10 to 500 ms each."""
 Played = Callable[[int], None]
 """Called with the number of steps simulated so far."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedPlans:
-    """Rows of the plans that were simulated, and the reason why no more were."""
+    """Rows of simulated plans, and the reason for the end of the simulation."""
 
     setting: Setting
     rows: dict[Strategy, Row] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class SimulatedPlans:
     stopped: str = "every class of degrees was tried"
 
     def ranked(self) -> list[Ranked]:
-        """Return the strategies that fit, by the time that they rank by."""
+        """Return the feasible strategies by their ranking time."""
         rows = (row for row in self.rows.values() if row.fits)
         order = sorted(rows, key=lambda row: (self.worth[row.strategy], row.name))
         return [
@@ -39,13 +39,13 @@ class SimulatedPlans:
         return folded_rows(self.setting, self.ranked(), lambda strategies: [self.rows[one] for one in strategies], top)
 
     def last_s(self, top: int) -> float:
-        """Return the time above which no further plan changes the first ``top`` rows; infinite where any may."""
+        """Return the time above which no further plan changes the first ``top`` rows; infinite if any plan may."""
         kept = self.best(top)
         if len(kept) < top:
             return math.inf
         ranked, last_s = self.ranked(), self.worth[kept[-1].strategy]
         near_s = (1 + FAR) * ranked[0].key
-        # An idea near the best goes before further strategies of those that are known already.
+        # A new idea near the best ranks before further strategies of known ideas.
         near = {degrees(one.strategy) for one in ranked if one.key <= near_s}
         return last_s if self.setting.request.all_variants or len(near) >= top else max(last_s, near_s)
 
@@ -59,7 +59,7 @@ def simulated(
     evaluations: int = EVALUATIONS,
     played: Played | None = None,
 ) -> SimulatedPlans:
-    """Simulate plans until no other one changes the rows that ``setting`` asks for.
+    """Simulate plans until no further plan changes the rows of ``setting``.
 
     Parameters
     ----------
@@ -70,11 +70,11 @@ def simulated(
     play
         Function from a plan to its row.
     worth
-        Function from a row to the seconds by which it ranks, not below those of its step.
+        Function from a row to its ranking seconds, at least those of its step.
     evaluations
-        Most plans to simulate, once one of them fits.
+        Most plans to simulate once a plan fits.
     played
-        Function told how many were simulated.
+        Progress callback with the number of simulated plans.
     """
     done = SimulatedPlans(setting=setting)
     wanted = setting.top if setting.request.all_variants else chosen_together(setting.top)

@@ -1,4 +1,4 @@
-"""Plans of pipelines whose stages have unlike numbers of devices and degrees, by dynamic programming.
+"""Plans of pipelines whose stages differ in numbers of devices and degrees, by dynamic programming.
 
 Shapes: K cuts, or K ways to fill a stage of one cut.
 """

@@ -18,17 +18,18 @@ from forerun.spaces.strategies import (
 )
 
 SPREAD = 4
-"""A stage has no fewer devices than its even share over this, and no more than this times it."""
+"""Largest factor between the devices of a stage and its even share, in both directions."""
 RANK_TOKENS = 8192
-"""Tokens that a context rank keeps at least: of fewer the exchange of keys and values hides under no attention, and
-stages have other ways to use their devices."""
+"""Least tokens of a context rank: with fewer, attention does not hide the exchange of keys and values, and stages have
+other uses of their devices."""
 
 
 def cuts_of(space: StrategySpace, gpus: int, pp: int, microbatches: int) -> list[Strategy]:
-    """Return the legal ways to use some of ``gpus`` devices for one of ``pp`` stages, fewest devices first: flat
-    strategies that have the degrees and the micro-batch of the stage, and recompute nothing.
+    """Return the legal cuts for one of ``pp`` stages on some of ``gpus`` devices, fewest devices first.
 
-    ``microbatches``: of a step, the same on all stages; replicas of a stage share each of them.
+    Cuts are flat strategies with the degrees and micro-batch of the stage, without recompute.
+
+    ``microbatches``: microbatches of a step, equal on all stages; replicas of a stage share each one.
     """
     found = list(_candidates(space, gpus, pp, space.context.workload.global_batch // microbatches))
     if not found:
@@ -87,7 +88,9 @@ def _candidates(space: StrategySpace, gpus: int, pp: int, sequences: int) -> Ite
 
 
 def _zero_stages(choices: tuple[int, ...], replicas: int) -> tuple[int, ...]:
-    """Return the stages of sharding worth a look: optimizer states cost nothing to shard, parameters free the most."""
+    """Return the useful ZeRO stages: sharding optimizer states costs nothing, sharding parameters frees the most
+    memory.
+    """
     if replicas == 1:
         return (0,)
     light = [zero for zero in choices if zero <= 1]

@@ -1,11 +1,10 @@
-"""Dynamic programming over stages: layers, devices and cuts of every stage, so that a step takes least.
+"""Dynamic programming over stages: layers, devices and cuts of every stage with the shortest step.
 
-A step of 1F1B takes ``sum t + sum x + max r``: one microbatch through all stages (``t``) and transfers (``x``), and
-what else the slowest of them has to do (``r``: the other microbatches, replicas, the optimizer). For a bound on ``r``
-the least sum is a shortest path through states (stages so far, layers so far, devices so far, cut of the last stage),
-found exactly. The best bound is looked for from the least feasible one on, in steps of ``STEP``: where it is
-overlooked, a plan takes at most that share longer. Alpa bounds the slowest stage likewise (arXiv 2201.12023,
-section 5.2).
+A step of 1F1B takes ``sum t + sum x + max r``: one microbatch through all stages (``t``) and transfers (``x``), and the
+remaining work of the slowest stage (``r``: other microbatches, replicas, the optimizer). For a bound on ``r`` the least
+sum is a shortest path through states (stages so far, layers so far, devices so far, cut of the last stage), found
+exactly. Bounds are tried from the least feasible one in steps of ``STEP``; a missed best bound makes a plan slower by
+at most this share. Alpa bounds the slowest stage in the same way (arXiv 2201.12023, section 5.2).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,15 +18,18 @@ from forerun.search.explore.planned.options import CutTable, PlannedStages
 from forerun.simulator.score_table import Floats
 
 STEP = 2e-3
-"""Bounds on the slowest stage that are tried lie this share apart."""
+"""Relative distance of consecutive bounds on the slowest stage."""
 TRIED = 40
-"""Bounds that are tried at most."""
+"""Most bounds tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePath:
-    """A way through the stages. ``seconds``: the step as above; ``slowest_s``: the most that a stage adds to it;
-    ``options``: the row of ``PlannedStages`` of every stage."""
+    """A path through the stages.
+
+    ``seconds``: step time by the formula of the module; ``slowest_s``: largest ``r`` of a stage; ``options``: row of
+    ``PlannedStages`` of every stage.
+    """
 
     seconds: float
     slowest_s: float
@@ -35,8 +37,9 @@ class StagePath:
 
 
 def best_paths(plans: PlannedStages, transfers_s: Floats, within_s: float = np.inf) -> list[StagePath]:
-    """Return the best paths of a pipeline for rising bounds on its slowest stage, best first; those that take longer
-    than ``within_s`` may be missing. ``transfers_s``: between stages of every two cuts, [K, K]."""
+    """Return the best paths of a pipeline for rising bounds on its slowest stage, best first; paths longer than
+    ``within_s`` may be missing. ``transfers_s``: between stages of every two cuts, [K, K].
+    """
     free = _shortest(plans, transfers_s, np.inf)
     if free is None:
         return []
@@ -68,7 +71,7 @@ def best_paths(plans: PlannedStages, transfers_s: Floats, within_s: float = np.i
 
 
 def _shortest(plans: PlannedStages, transfers_s: Floats, bound_s: float) -> StagePath | None:
-    """Return the path with the least sum whose stages all have a rest within a bound; None where there is none."""
+    """Return the path with the least sum whose stages all have ``r`` within a bound; None without one."""
     pipeline, tables = plans.pipeline, plans.tables
     layers, gpus, pp = pipeline.layers, pipeline.gpus, pipeline.pp
     sizes = [devices_of(cut) for cut in pipeline.cuts]
@@ -102,8 +105,9 @@ def _shortest(plans: PlannedStages, transfers_s: Floats, bound_s: float) -> Stag
 
 
 def _aligned(plans: PlannedStages, size: int) -> NDArray[np.bool_]:
-    """Return on how many devices so far a stage of some devices may begin: none crosses a node that could lie in one,
-    and larger ones begin with a node; shape gpus + 1."""
+    """Return the first devices allowed for a stage of some devices, shape gpus + 1: stages that fit into a node do not
+    cross nodes, and larger ones begin with a node.
+    """
     node = plans.pipeline.context.cluster.devices_per_node
     first = np.arange(plans.pipeline.gpus + 1)
     inside = first // node == (first + size - 1) // node
@@ -120,7 +124,7 @@ def _allowed(table: CutTable, stage: int, bound_s: float) -> Iterator[tuple[int,
 def _walk_back(
     plans: PlannedStages, behind: Sequence[tuple[Floats, Floats]], bound_s: float, cut: int, total: float
 ) -> tuple[int, ...]:
-    """Return the options of the path that came to a sum at the end of the model, last stage first found."""
+    """Return the options of the path with a sum at the end of the model, traced back from the last stage."""
     pipeline, options = plans.pipeline, list[int]()
     layers, gpus = pipeline.layers, pipeline.gpus
     for stage in reversed(range(pipeline.pp)):

@@ -1,4 +1,4 @@
-"""Costs of the stages of a pipeline in every way to fill them: by cut, place, first layer and number of layers."""
+"""Costs of the stages of a pipeline for every option: cut, position, first layer and number of layers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -17,10 +17,10 @@ from forerun.spaces.models import Model
 from forerun.spaces.strategies import Context, Recompute, Strategy, StrategySpace
 
 REACH = 0.4
-"""A stage has as many layers as its share of the devices, but for this share of them and one more or two: embedding
-and head weigh one to four layers, and devices are slower by half at most under another tp."""
+"""Relative deviation of a stage's layers from its share of the devices (plus one or two layers): embedding and head
+cost one to four layers, and another tp slows devices by at most half."""
 HOSTED = (0.25, 0.5, 0.75, 1.0)
-"""Shares of a stage's layers whose optimizer states may lie in the memory of the host."""
+"""Shares of a stage's layers whose optimizer states may be in host memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ class Pipeline:
 class PlannedStage:
     """Contents of one stage.
 
-    ``recomputed``: its first layers that have ``recompute`` (None: all); ``hosted``: its first layers whose optimizer
-    states are in the memory of the host.
+    ``recomputed``: number of first layers with ``recompute`` (None: all); ``hosted``: number of first layers with
+    optimizer states in host memory.
     """
 
     cut: Strategy
@@ -69,10 +69,12 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutTable:
-    """The best plans of every stage with one cut. Arrays are [stage, number of layers - ``fewest``, first layer],
-    with a last column behind the model: ``time_s`` of a microbatch, and ``rest_s``, what else the step takes if this
-    stage is the slowest: the other microbatches, replicas and the optimizer; infinite where nothing fits. ``option``:
-    their rows of ``PlannedStages``."""
+    """The best plans of every stage with one cut.
+
+    Arrays are [stage, number of layers - ``fewest``, first layer], with a last column after the model: ``time_s`` of a
+    microbatch, and ``rest_s``, the remaining step time if this stage is the slowest (other microbatches, replicas and
+    the optimizer); infinite if nothing fits. ``option``: rows of ``PlannedStages``.
+    """
 
     fewest: int
     time_s: Floats
@@ -82,9 +84,11 @@ class CutTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStages:
-    """All that the stages of a pipeline may hold. ``rows``: cut, stage, first layer, number of layers, recompute
-    and how many layers have it (-1: all), [6, K]; ``hosted``: share of the layers with optimizer states on the host,
-    shape K. ``tables``: the best of them by cut."""
+    """All options of the stages of a pipeline.
+
+    ``rows``: cut, stage, first layer, number of layers, recompute and its number of layers (-1: all), [6, K];
+    ``hosted``: share of the layers with optimizer states on the host, shape K. ``tables``: the best options by cut.
+    """
 
     pipeline: Pipeline
     rows: NDArray[np.int64]
@@ -104,8 +108,9 @@ class PlannedStages:
 
 
 def stage_plans(pipelines: Sequence[Pipeline], transfers_s: Sequence[Floats]) -> Iterator[PlannedStages]:
-    """Yield the ways to fill the stages of each of some pipelines of one request, costed together; ``transfers_s``:
-    those of ``transfers_of``, of each."""
+    """Yield the options of the stages of several pipelines of one request, costed together; ``transfers_s``: result of
+    ``transfers_of`` for each.
+    """
     rows = [np.array(list(_rows(pipeline)), dtype=np.int64).T for pipeline in pipelines]
     ends = np.cumsum([each.shape[1] for each in rows])
     costs = _stage_costs(pipelines, rows)
@@ -118,12 +123,13 @@ def stage_plans(pipelines: Sequence[Pipeline], transfers_s: Sequence[Floats]) ->
 
 
 Known = dict[tuple[int, ...], float]
-"""Transfers that were priced, by what they depend on."""
+"""Costed transfers by their inputs."""
 
 
 def transfers_of(pipeline: Pipeline, known: Known) -> Floats:
-    """Return the seconds of a microbatch's activations, and of their gradients back, between stages of every two cuts
-    on neighbouring devices, [K, K]; ``known``: those of one request so far, added to."""
+    """Return the seconds of sending a microbatch's activations and gradients between stages of every two cuts on
+    neighbouring devices, [K, K]; ``known``: cache of one request, extended.
+    """
     cuts = pipeline.cuts
     found = np.zeros((len(cuts), len(cuts)))
     alike = [
@@ -160,8 +166,9 @@ def _rows(pipeline: Pipeline) -> Iterator[tuple[int, int, int, int, int, int]]:
 
 
 def _starts(model: Model) -> tuple[int, ...]:
-    """Return the first layers that stages between the ends are costed with: layers behind the last change of kind are
-    alike, and the last start stands for all behind it."""
+    """Return the first layers for which inner stages are costed: after the last change of kind all layers are equal,
+    and the last start represents all later ones.
+    """
     kinds = np.repeat(kind_of_entry(model), [layer.count for layer in model.layers])
     changes = np.flatnonzero(np.diff(kinds)) + 1
     return tuple(range(1, int(changes[-1] if len(changes) else 1) + 1))
@@ -176,7 +183,7 @@ def _starts_of(pipeline: Pipeline, stage: int, count: int, starts: Sequence[int]
 
 
 def _stage_costs(pipelines: Sequence[Pipeline], rows: Sequence[NDArray[np.int64]]) -> OptionCosts:
-    """Return the costs of the rows of all pipelines, one pipeline after the other."""
+    """Return the costs of the rows of all pipelines, pipeline by pipeline."""
     _, stage, start, count, kind, some = np.concatenate(rows, axis=1)
     options = StageOptions(number=stage, start=start, end=start + count, kind=kind, some=some)
     degrees = {
@@ -193,8 +200,9 @@ def _degrees(pipeline: Pipeline, rows: NDArray[np.int64], axis: str) -> Floats:
 def _in_a_step(
     pipeline: Pipeline, rows: NDArray[np.int64], costs: OptionCosts, own_s: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the time and the rest of a step (as in ``CutTable``) of all rows, infinite where one does not fit, and
-    their shares of layers with states on the host; ``own_s``: transfers between equal stages by cut."""
+    """Return the time and the rest of a step (as in ``CutTable``) of all rows, infinite if a row does not fit, and
+    their shares of layers with states on the host; ``own_s``: transfers between equal stages by cut.
+    """
     context, profile = pipeline.context, pipeline.context.framework
     number, stage = rows[0], rows[1]
     replicas = _degrees(pipeline, rows, "dp") * _degrees(pipeline, rows, "cp")
@@ -211,7 +219,7 @@ def _in_a_step(
         if share:
             copies_s = away / host_link_rate(context.cluster)
             update_s = np.maximum.reduce((update_s, copies_s, host_update_s(context.cluster, away)))
-        # Of a stage with embedding or head, whose states no share of layers counts, all or none lie there.
+        # A stage with embedding or head has all or no states on the host, since shares count only layers.
         allowed = (stage > 0) & (stage < pipeline.pp - 1) | (share in (0.0, 1.0))
         better = allowed & (costs.peak_bytes - away <= context.memory_limit_bytes) & (rest_s + update_s < best_s)
         best_s, hosted = np.where(better, rest_s + update_s, best_s), np.where(better, share, hosted)
@@ -219,7 +227,7 @@ def _in_a_step(
 
 
 def _shares(context: Context) -> tuple[float, ...]:
-    """Return the shares of layers whose optimizer states may lie on the host."""
+    """Return the shares of layers whose optimizer states may be on the host."""
     able = "optimizer" in context.framework.host_tensors and context.cluster.host
     return (0.0, *HOSTED) if able else (0.0,)
 
@@ -231,7 +239,7 @@ def _table(pipeline: Pipeline, number: int, rows: NDArray[np.int64], time_s: Flo
     times_s, rests_s = np.full(shape, np.inf), np.full(shape, np.inf)
     option = np.full(shape, -1, dtype=np.intp)
     own = np.flatnonzero((rows[0] == number) & np.isfinite(time_s))
-    # Of the rows of one place the best is written last.
+    # The best row of each position is written last.
     own = own[np.argsort(-(time_s + rest_s)[own], kind="stable")]
     place = (rows[1][own], rows[3][own] - fewest, rows[2][own])
     times_s[place], rests_s[place], option[place] = time_s[own], rest_s[own], own

@@ -1,4 +1,4 @@
-"""A plan: what every stage of a pipeline holds, and the strategy tree that it is."""
+"""A plan: contents of every pipeline stage, and its strategy tree."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from forerun.spaces.trees.values import Computation, Memory, Timing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """``stages`` from the first layers on; ``seconds``: what a step takes by the closed form it was found with."""
+    """``stages`` from the first layers on; ``seconds``: step time by the planner's closed form."""
 
     microbatches: int
     stages: tuple[PlannedStage, ...]
@@ -21,7 +21,7 @@ class Plan:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Every stage in words, like ``stage 0: 4 GPUs tp2 dp2, 10 layers, 3 of them recomputed``."""
+        """Description of every stage, like ``stage 0: 4 GPUs tp2 dp2, 10 layers, 3 of them recomputed``."""
         return tuple(
             f"stage {number}: {devices_of(one.cut)} GPUs {_degrees(one)}, {one.layers} layers{_choices(one)}"
             for number, one in enumerate(self.stages)
@@ -35,7 +35,7 @@ class Plan:
 
 
 def plan_tree(context: Context, plan: Plan) -> Node:
-    """Return the tree of a plan: one node per stage, and below it those for its first layers that differ."""
+    """Return the tree of a plan: one node per stage, with child nodes for first layers that differ."""
     names, layer, device, stages = model_layers(context.model), 0, 0, []
     for number, one in enumerate(plan.stages):
         own = range(layer, layer + one.layers)
@@ -59,7 +59,7 @@ def plan_tree(context: Context, plan: Plan) -> Node:
 
 
 def _runs(one: PlannedStage, own: range, place: tuple[str | int, ...]) -> Iterator[Node]:
-    """Yield nodes for the runs of a stage's layers that do not do as the stage says."""
+    """Yield nodes for runs of layers whose settings differ from their stage's."""
     recomputed, hosted = one.recomputed or 0, one.hosted if one.hosted < one.layers else 0
     chosen = [(number < recomputed, number < hosted) for number in range(one.layers)]
     done = 0

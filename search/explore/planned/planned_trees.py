@@ -1,4 +1,4 @@
-"""Plans of unlike stages that better the rows of a search, as trees that ``simulate --tree`` reads."""
+"""Plans of unequal stages that are faster than the rows of a search, as trees for ``simulate --tree``."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,17 +18,16 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.trees import TreeError, flat_of, legal_tree, model_layers, resolve_tree, tree_yaml
 
 KEPT = 12
-"""Plans that are simulated, best by their closed form: that and the event level differ by a few per cent."""
+"""Number of simulated plans, best by closed form, which differs from the event level by a few per cent."""
 SHOWN = 3
-"""Plans that are shown at most."""
+"""Most plans shown."""
 
 
 def search_plans(setting: Setting, rows: Sequence[Row], on_progress: OnProgress | None = None) -> FoundTrees | None:
-    """Return the best plans that better the first of some simulated rows; None without rows.
+    """Return the best plans that are faster than the first of some simulated rows; None without rows.
 
     Raises:
-        RequestError: plans cannot be ranked by the objective.
-        EndedEarly: with the plans that were simulated by then.
+        RequestError: plans cannot be ranked by the objective. EndedEarly: interrupted, with the plans so far.
     """
     check_objective(setting.objective)
     if not rows:
@@ -53,7 +52,7 @@ def search_plans(setting: Setting, rows: Sequence[Row], on_progress: OnProgress 
 
 
 def _found(rows: Sequence[TreeRow], simulated: int, planned: str) -> FoundTrees:
-    """Return the best of the plans that were simulated."""
+    """Return the best simulated plans."""
     best = sorted(rows, key=lambda row: row.row.step_time_s)[:SHOWN]
     remark = f"{planned}{simulated} plans simulated; " + (
         f"the best is {best[0].gain:.1%} faster than #1" if best else "none is faster than #1"
@@ -62,8 +61,9 @@ def _found(rows: Sequence[TreeRow], simulated: int, planned: str) -> FoundTrees:
 
 
 def _row(setting: Setting, plan: Plan, start: str, start_s: float) -> TreeRow | None:
-    """Return a plan event by event beside the flat strategy ``start``; None where it does not fit there, breaks a law,
-    or is flat itself."""
+    """Return the simulated row of a plan, compared with the flat ``start``; None if it does not fit, breaks a law, or
+    is flat.
+    """
     root = plan_tree(setting.context, plan)
     try:
         strategies = legal_tree(setting.context, resolve_tree(root, model_layers(setting.context.model)))

@@ -1,4 +1,4 @@
-"""The best plans of a request: every depth of the pipeline and number of microbatches, most promising first."""
+"""The best plans of a request: all depths of the pipeline and numbers of microbatches, most promising first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +16,16 @@ from forerun.spaces.strategies import Recompute, StrategySpace
 from forerun.spaces.units import format_seconds
 
 DEEPEST = 16
-"""Stages of the deepest pipelines: from there on microbatches are many and stages alike."""
+"""Most stages of a planned pipeline: deeper ones have many microbatches and similar stages."""
 SLACK = 1.05
-"""Plans that exceed the best by this factor are not looked for: closed forms miss the event level by a few per cent."""
+"""Factor over the best plan up to which plans are kept: closed forms differ from the event level by a few per cent."""
 ALIKE = 2
-"""Plans of one pipeline that are kept: they differ little."""
+"""Number of kept plans per pipeline: they differ little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divided:
-    """Pipelines of all depths with one number of microbatches, and what no plan of them undercuts."""
+    """Pipelines of all depths with one number of microbatches, and a lower bound of their plans."""
 
     pipelines: tuple[Pipeline, ...]
     least_s: float
@@ -34,8 +34,10 @@ class Divided:
 def plans_of(
     space: StrategySpace, gpus: int, kept: int, on_progress: OnProgress | None = None, *, depths: Sequence[int] = ()
 ) -> tuple[list[Plan], int]:
-    """Return the best plans on ``gpus`` devices, best first and ``kept`` of them, and how many pipelines were planned;
-    ``depths``: numbers of stages, () for all up to ``DEEPEST``."""
+    """Return the ``kept`` best plans on ``gpus`` devices, and the number of planned pipelines.
+
+    ``depths``: numbers of stages, () for all up to ``DEEPEST``.
+    """
     found: list[Plan] = []
     known: Known = {}
     order = sorted(_divided(space, gpus, depths), key=lambda one: one.least_s)
@@ -59,7 +61,7 @@ def plans_of(
 
 
 def _divided(space: StrategySpace, gpus: int, depths: Sequence[int]) -> Iterator[Divided]:
-    """Yield the pipelines that may be planned, by their microbatches."""
+    """Yield the possible pipelines by their microbatches."""
     context = space.context
     deepest = min(gpus, context.model.layer_count, DEEPEST) if context.framework.legality.pipeline_parallel else 1
     for microbatches in divisors(context.workload.global_batch):
@@ -75,7 +77,7 @@ def _divided(space: StrategySpace, gpus: int, depths: Sequence[int]) -> Iterator
 def _least_s(pipelines: Sequence[Pipeline]) -> float:
     """Return a lower bound of all plans, in s.
 
-    It has all layers at the pace of the cut that does most with a device, and one microbatch through stages of the
+    The bound runs all layers at the rate of the most efficient cut per device, and one microbatch through stages of the
     fastest cut.
     """
     cuts = sorted({replace(cut, pp=1) for pipeline in pipelines for cut in pipeline.cuts}, key=str)

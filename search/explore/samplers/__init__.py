@@ -1,4 +1,4 @@
-"""Exploration of spaces that cannot be enumerated: samplers behind one contract, and the driver that asks them."""
+"""Exploration of spaces that cannot be enumerated: samplers with one contract, and their driver."""
 
 from forerun.search.explore.samplers.contract import Evaluation, Sampler
 from forerun.search.explore.samplers.driver import Exploration, StopConditions, explore

@@ -1,4 +1,4 @@
-"""The best strategy so far on disk, while an exploration runs: what is left of it when it is killed."""
+"""File with the best strategy so far, which survives a killed exploration."""
 
 import time
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ NAME = "best.json"
 
 @dataclass(slots=True)
 class BestFile:
-    """Writes a row of the leaderboard whenever a better strategy is found; readers never see half of it."""
+    """Writer of the best row after each improvement, atomically."""
 
     path: Path
     setting: Setting

@@ -1,9 +1,9 @@
 """The contract of samplers.
 
-The driver calls, in this order: ``begin`` once with the space and strategies to start from; ``earlier`` once; then in
-turns ``ask`` for a batch and ``tell`` with what came of it, in the same order; ``close`` at the end. A sampler may ask
-for what it asked before (the driver looks it up) and for what is illegal (it is told so). An empty batch means that it
-has nothing more to ask. The same seed and the same answers give the same batches.
+The driver calls, in this order: ``begin`` once with the space and strategies to start from; ``earlier`` once; then
+alternately ``ask`` for a batch and ``tell`` with its evaluations, in the same order; ``close`` at the end. A sampler
+may ask for known strategies (the driver looks them up) and for illegal ones (their result is None). An empty batch ends
+the exploration. The same seed and the same answers give the same batches.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 
 
 class StorageFailedError(RequestError):
-    """The storage of a study fails while it is explored; what was scored by then counts."""
+    """The storage of a study fails during an exploration; earlier scores remain valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class Evaluation:
     Attributes
     ----------
     keys
-        Keys by which it ranks, lower is better, most important first.
+        Ranking keys, lower is better, most important first.
     excess
-        Peak memory over the limit of the device, less one; above zero it does not fit.
+        Peak memory over the limit of the device, minus 1; above zero the strategy does not fit.
     stage
         Stage with that peak.
     scores, row
@@ -55,36 +55,36 @@ class Evaluation:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Sorts evaluations: what fits by its keys, then what misses by least."""
+        """Sort key of evaluations: feasible ones by keys, then others by excess."""
         return (0.0, *self.keys) if self.fits else (1.0, self.excess, *self.keys)
 
 
 def ranked(strategies: Iterable[Strategy], order: Callable[[Strategy], tuple[float, ...]]) -> list[Strategy]:
-    """Return strategies by their order, ties by their text, which takes longer to write than to compare."""
+    """Return strategies by their order, ties by their text, which is slower to build than to compare."""
     alike = (list(group) for _, group in itertools.groupby(sorted(strategies, key=order), key=order))
     return [one for group in alike for one in (sorted(group, key=str) if len(group) > 1 else group)]
 
 
 class Sampler(ABC):
-    """A way to choose which strategies to look at next; ``name`` is what the user calls it."""
+    """A chooser of strategies to evaluate; ``name``: its name for users."""
 
     name: str
 
     @abstractmethod
     def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
-        """Get ready; ``starts`` are worth asking for first, best first. They are canonical and legal."""
+        """Start with the space; ``starts``: strategies to ask for first, best first. They are canonical and legal."""
 
     def earlier(self) -> Sequence[Strategy]:
-        """Return the best strategies of a continued run, which are scored first and not handed to ``tell``."""
+        """Return the best strategies of a continued run, which are scored first and not passed to ``tell``."""
         return ()
 
     @abstractmethod
     def ask(self, count: int) -> list[Strategy | None]:
-        """Return ``count`` strategies to look at, or fewer; None for one that does not exist."""
+        """Return at most ``count`` strategies to evaluate; None for a nonexistent one."""
 
     @abstractmethod
     def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
-        """Take the evaluations of a batch; None for what is illegal or does not exist."""
+        """Receive the evaluations of a batch; None for illegal or nonexistent strategies."""
 
     def close(self) -> None:  # noqa: B027  (most samplers hold nothing)
-        """Write what is to be kept."""
+        """Write results to keep."""

@@ -1,7 +1,7 @@
 """Classes of strategies with equal degrees, most promising first, each with a lower bound on its step.
 
-A class is a strategy without its layers per stage, and without its recompute where every stage chooses its own. The
-slowest of equal stages is a lower bound for all its plans, so that the first few classes contain the best plan.
+A class is a strategy without layers per stage, and without recompute if stages choose it separately. The slowest of
+equal stages is a lower bound for all its plans, so that the first few classes contain the best plan.
 """
 
 import dataclasses
@@ -19,16 +19,17 @@ from forerun.spaces.strategies import CUSTOM_SPLIT, Context, Split, Strategy, St
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 PAIRED = 4_000
-"""Families of one tp that are joined to halves of two: the most promising."""
+"""Number of the most promising classes of one tp that are paired with another tp."""
 Bound = Callable[[Context, StrategyTable], Floats]
-"""Seconds that no plan's step is shorter than, shape N."""
+"""Function that returns lower bounds of plans' steps in s, shape N."""
 KEY = ("gpus", "pp", "cp", "ep", "etp", "schedule", "zero", "shard", "recompute", "placement")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DegreeClass:
-    """``strategy`` without its layers (and recompute); ``least_s``: no plan's pipeline and transfers take less;
-    ``each_p2p_s``: transfers of one microbatch there and back."""
+    """``strategy`` without its layers (and recompute); ``least_s``: lower bound of pipeline and transfers of its plans;
+    ``each_p2p_s``: transfers of one microbatch forward and backward.
+    """
 
     strategy: Strategy
     least_s: float
@@ -38,7 +39,7 @@ class DegreeClass:
 def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[DegreeClass]:
     """Return the classes of a space, lowest bound first.
 
-    ``least`` bounds the step. Without it the classes are those of equal devices, bound by equal stages.
+    ``least``: lower bound of steps. Without it the classes are those of equal devices, bound by equal stages.
     """
     restricted = _restricted(space)
     if restricted is None:
@@ -49,7 +50,7 @@ def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[De
     pace_s = np.zeros(len(table)) if least else least_pace_s(space.context, table, hosted=max(space.hosted[0]) > 0)
     each_p2p_s = least_p2p_s(space.context, table)
     microbatches = space.context.workload.global_batch / (table.column("dp") * table.column("mbs"))
-    # In a pipeline as long as its microbatches are few, filling counts as much as the pace.
+    # With few microbatches per stage, pipeline fill matters as much as the steady state.
     filled_s = (microbatches + table.column("pp") - 1) * pace_s + each_p2p_s
     least_s = least(space.context, table) if least else filled_s
     order = np.argsort(least_s, kind="stable")
@@ -65,7 +66,7 @@ def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[De
 
 
 def _restricted(space: StagedSpace) -> StrategySpace | None:
-    """Return the flat space of all classes of degrees; None where pipelines are not open."""
+    """Return the flat space of all classes of degrees; None without pipelines in the space."""
     choices = dict(space.flat.choices)
     differ = space.recompute or space.halves or space.offload
     kinds = (schedule_of(number) for number in choices["schedule"] if not virtual(number))
@@ -79,7 +80,7 @@ def _restricted(space: StagedSpace) -> StrategySpace | None:
     if space.recompute:
         choices["recompute"] = choices["recompute"][:1]
     if space.halves:
-        # One half may have no use for what the other has, and works on as many sequences as its devices ask for.
+        # One half may not need a setting of the other, and has the microbatch that fits its devices.
         ratios = {high // low for low in choices["tp"] for high in choices["tp"] if high % low == 0}
         widest = max(choices["mbs"]) * max(ratios)
         choices["mbs"] = tuple(sorted({m * r for m in choices["mbs"] for r in ratios if m * r <= widest}))
@@ -120,9 +121,9 @@ def _paired(
                 alike = columns["sp"][first] == columns["sp"][second] or 1 in tps
                 if tps[0] == tps[1] or not alike:
                     continue
-                # With all layers in either half a stage takes a or b a microbatch. Layers that are shared out so that
-                # both halves take the same make it the harmonic mean, t = 2 / (1 / a + 1 / b); a pipeline of m
-                # microbatches then takes (m + pp - 1) t at least, besides its sends.
+                # With all layers in one half, a stage takes a or b seconds per microbatch. Layers divided so that both
+                # halves take equal time give the harmonic mean, t = 2 / (1 / a + 1 / b); a pipeline of m microbatches
+                # takes at least (m + pp - 1) t plus its sends.
                 pace = 2 / (1 / pace_s[first] + 1 / pace_s[second])
                 count = batch / (columns["dp"][first] * columns["mbs"][first])
                 p2p_s = float(each_p2p_s[first] + each_p2p_s[second]) / 2

@@ -1,6 +1,7 @@
-"""The driver of an exploration: ask a batch, look up what is known, score the rest in one call, tell all.
+"""The driver of an exploration: ask for a batch, look up known strategies, score the others in one call, tell the
+results.
 
-It knows no sampler, no worker and no terminal.
+It depends on no sampler, worker or terminal.
 """
 
 import time
@@ -25,13 +26,14 @@ BATCH = 128
 Seen = Callable[[int, float | None], None]
 """Called with (strategies scored, best value so far) after each batch."""
 Improved = Callable[[Strategy, Evaluation, int], None]
-"""Called after each batch that brought a better strategy, with it, what came of it, and strategies scored so far."""
+"""Called after each improving batch with the best strategy, its evaluation, and the number of scored strategies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopConditions:
-    """When to stop: strategies scored, asked (known ones included), batches in a row that score nothing new, strategies
-    scored since the best improved, seconds. Only ``seconds`` makes a result depend on the machine."""
+    """Stop conditions: strategies scored, asked (including known ones), consecutive batches without new scores,
+    strategies scored since the last improvement, seconds. Only ``seconds`` makes a result depend on the machine.
+    """
 
     evaluations: int = 20_000
     asked: int = 200_000
@@ -47,11 +49,11 @@ class Exploration:
     Attributes
     ----------
     known
-        Evaluations of all strategies that were looked at, in that order; None: illegal.
+        Evaluations of all strategies in the order of their evaluation; None: illegal.
     asked, scored
-        Strategies that the sampler asked for, and those that were scored.
+        Numbers of strategies requested by the sampler, and scored.
     curve
-        Strategies scored whenever the best improved, with its first key.
+        Number of scored strategies at each improvement, with the best first key.
     stopped
         Reason of the end.
     """
@@ -69,7 +71,7 @@ class Exploration:
         return ranked(fitting, lambda strategy: fitting[strategy].order)
 
     def scores(self, strategies: Sequence[Strategy]) -> ScoreTable:
-        """Return the scores of legal strategies that were looked at (at least one), in the order given."""
+        """Return the scores of evaluated legal strategies (at least one), in the given order."""
         found = [one for strategy in strategies if (one := self.known[strategy]) is not None]
         return joined([one.scores.take(np.array([one.row])) for one in found], np.arange(len(found)))
 
@@ -86,14 +88,14 @@ def explore(
     improved: Improved | None = None,
     slowdown: Mapping[int, float] | None = None,
 ) -> Exploration:
-    """Let a sampler look for the best strategies of a space.
+    """Search the best strategies of a space with a sampler.
 
-    No strategy is scored twice. ``slowdown``: factor by which interruptions slow trainings on a number of GPUs, which
-    ranks and changes no score.
+    No strategy is scored twice. ``slowdown``: slowdown by interruptions by number of GPUs, which affects ranking but no
+    score.
 
     Raises:
-        RequestError: an objective is unknown, or the sampler cannot begin.
-        EndedEarly: with what was found by then.
+        RequestError: an objective is unknown, or the sampler cannot begin. EndedEarly: interrupted, with the result so
+        far.
     """
     run = _Run(space, sampler, objective, limits or StopConditions(), score, improved, slowdown or {})
     return run.run(starts, seen)
@@ -120,7 +122,7 @@ class _Run:
         """Ask and tell until a limit is reached."""
         self.sampler.begin(self.space, starts)
         try:
-            # What is worth starting from is looked at whatever the limits say: no result is worse.
+            # Starts are evaluated regardless of limits, so that no result is worse.
             self._look([*starts, *self.sampler.earlier()])
             while not (stopped := self._stopped()):
                 batch = self.sampler.ask(min(BATCH, self.limits.evaluations - self.scored))
@@ -146,7 +148,7 @@ class _Run:
         )
 
     def _stopped(self) -> str:
-        """Name the limit that is reached; empty where none is."""
+        """Return the name of a reached limit; empty without one."""
         limits = self.limits
         since = self.scored - (self.curve[-1][0] if self.curve else 0)
         if self.scored >= limits.evaluations:
@@ -162,7 +164,7 @@ class _Run:
         return ""
 
     def _look(self, batch: list[Strategy]) -> None:
-        """Evaluate what is not known yet, in one call."""
+        """Evaluate the unknown strategies in one call."""
         new = [strategy for strategy in dict.fromkeys(batch) if strategy not in self.known]
         legal = self.space.legal(new)
         self.known.update(dict.fromkeys(new))
@@ -193,7 +195,7 @@ def evaluate(
     table = table_of(strategies)
     scores = score(space.context, table)
     excess = scores.peak_memory_bytes / scores.limits(space.context) - 1.0
-    # What fits and what exceeds must agree to the last bit with ``fits``, which compares bytes.
+    # The excess must agree to the last bit with ``fits``, which compares bytes.
     excess[scores.fits & (excess > 0)] = 0.0
     ranked = interrupted(scores, table, slowdown or {})
     keys = list(zip(*objective_named(objective).keys(space.context, ranked, table), strict=True))

@@ -9,7 +9,7 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 
 
 class ExhaustiveSampler(Sampler):
-    """Asks for every candidate once, in canonical order; starts have no precedence."""
+    """Sampler of every candidate once, in canonical order; starts have no precedence."""
 
     name = "exhaustive"
 
@@ -25,4 +25,4 @@ class ExhaustiveSampler(Sampler):
         return list(itertools.islice(self._left, count))
 
     def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
-        """Learn nothing."""
+        """Ignore the results."""

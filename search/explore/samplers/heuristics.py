@@ -1,8 +1,8 @@
-"""Heuristics: where an engineer would begin without a search.
+"""Heuristic starts: strategies that an engineer would try without a search.
 
-Tensor parallel within a scale-up domain and pipeline over as few stages as memory asks, the rest replicas; one sequence
-per microbatch, a sharded optimizer, sequence parallel with tensor parallel (Narayanan et al., arXiv 2104.04473, section
-5.4, takeaways 1 to 3; Megatron-LM's recipes).
+Tensor parallel within a scale-up domain, pipeline over the fewest stages that fit, other devices as replicas; one
+sequence per microbatch, a sharded optimizer, sequence parallel with tensor parallel (Narayanan et al., arXiv
+2104.04473, section 5.4, takeaways 1 to 3; Megatron-LM's recipes).
 """
 
 import itertools
@@ -13,7 +13,7 @@ from forerun.spaces.strategies.software import settled
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 MOST = 64
-"""Strategies at most: one call of the simulator."""
+"""Most strategies: one call of the simulator."""
 
 
 def heuristic_starts(space: StagedSpace) -> list[Strategy]:

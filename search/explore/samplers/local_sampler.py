@@ -1,11 +1,11 @@
-"""The sampler that knows the problem: plans by dynamic programming, then legal local steps from the best found so far.
+"""Problem-specific sampler: plans by dynamic programming, then legal local steps from the best strategies.
 
-Classes of degrees (most promising first) are planned stage by stage until no further one can be better; the best plans
-are asked for. Then a beam keeps the best strategies, a few of each class. The neighbours of each are asked for, nearest
+Classes of degrees (most promising first) are planned stage by stage until no further class can be better; the best
+plans are proposed. A beam keeps the best strategies, a few of each class. The neighbours of each are proposed, nearest
 first: one layer moved between two stages (first away from the stage with the fullest memory), another recompute of one
-stage, an eighth more or less of its tensors on the host, one axis by one choice, then both at once. Where the whole
-neighbourhood of the beam is known, some members are kicked by several random steps. Strategies with virtual stages are
-only starts.
+stage, an eighth more or less of its tensors on the host, one axis by one choice, then both at once. Once all neighbours
+of the beam are known, some members are changed by several random steps (kicks). Strategies with virtual stages are only
+starts.
 """
 
 import dataclasses
@@ -23,23 +23,23 @@ from forerun.spaces.strategies import Recompute, Split, Strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 BEAM = 12
-"""Strategies whose neighbours are looked at: wide enough for several degrees and recompute choices at once."""
+"""Size of the beam: wide enough for several degrees and recompute choices at once."""
 PER_CLASS = 3
-"""Members of one class of degrees in the beam: strategies whose slowest stage is the same tie, and would fill it."""
+"""Most members of one class in the beam: strategies with the same slowest stage tie, and would fill it."""
 KICK = 4
-"""Random steps of a kick at most."""
+"""Most random steps of a kick."""
 KICKS = 40
-"""Batches of kicks that bring nothing new before the sampler says that it has nothing more to ask."""
+"""Batches of kicks without new strategies after which the sampler ends."""
 PLANNED = 512
-"""Families planned before plans are asked for: 2 to 5 s."""
+"""Classes planned before plans are proposed: 2 to 5 s."""
 AT_ONCE = 16
-"""Plans asked for at once: those behind them seldom come first."""
+"""Plans proposed at once: later ones are seldom the best."""
 SLACK = 1.02
-"""Plans that promise less than the best times this are left alone: what plans leave out is a few per cent of a step."""
+"""Factor over the best plan up to which plans are proposed: plans omit a few per cent of a step."""
 
 
 class LocalSampler(Sampler):
-    """Plans by dynamic programming, and beam search over legal local steps."""
+    """Sampler with plans by dynamic programming and beam search over legal local steps."""
 
     name = "local"
 
@@ -56,7 +56,7 @@ class LocalSampler(Sampler):
         self._barren = 0
 
     def ask(self, count: int) -> list[Strategy | None]:
-        """Return starts, then plans, then neighbours of the beam, then kicks; nothing where kicks bring nothing new."""
+        """Return starts, then plans, then neighbours of the beam, then kicks; nothing once kicks give nothing new."""
         batch: dict[Strategy, None] = {}
         while self._starts and len(batch) < count:
             batch[self._starts.pop(0)] = None
@@ -72,7 +72,7 @@ class LocalSampler(Sampler):
         return list(batch)
 
     def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
-        """Take the best into the beam."""
+        """Update the beam with the best strategies."""
         told = {one: result for one, result in zip(strategies, evaluations, strict=True) if one is not None}
         self._known |= told
         movable = [one for one, result in told.items() if result is not None and self._movable(one)]
@@ -88,7 +88,7 @@ class LocalSampler(Sampler):
         self._beam = beam
 
     def _degree_class(self, strategy: Strategy) -> Strategy:
-        """Return a strategy without the choices of its stages."""
+        """Return a strategy without its choices per stage."""
         recompute = Recompute.NONE if self._space.recompute else strategy.recompute
         return dataclasses.replace(
             strategy,
@@ -105,7 +105,7 @@ class LocalSampler(Sampler):
 
     def _order(self, strategy: Strategy) -> tuple[float, ...]:
         evaluation = self._known[strategy]
-        assert evaluation is not None  # only what was evaluated is ever in the beam
+        assert evaluation is not None  # the beam has evaluated strategies only
         return evaluation.order
 
     def _steps(self, count: int) -> dict[Strategy, None]:
@@ -118,7 +118,7 @@ class LocalSampler(Sampler):
         return batch
 
     def _fresh(self, strategy: Strategy, batch: dict[Strategy, None]) -> Iterator[Strategy]:
-        """Go on with the neighbours of a strategy where the last batch stopped."""
+        """Continue with the neighbours of a strategy after the last batch."""
         if strategy not in self._walks:
             evaluation = self._known[strategy]
             self._walks[strategy] = self._neighbours(strategy, -1 if evaluation is None else evaluation.stage)
@@ -127,8 +127,8 @@ class LocalSampler(Sampler):
                 yield neighbour
 
     def _neighbours(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
-        """Yield neighbours: one step, then two steps of which one changes an axis or a stage's recompute."""
-        likely = 4 * strategy.pp  # from and to the ends and the fullest stage
+        """Yield neighbours: one step, then pairs of steps with a change of an axis or of a stage's recompute."""
+        likely = 4 * strategy.pp  # moves from and to the ends and the fullest stage
         moves = self._moves
         turns = list(moves.turns(strategy))
         yield from itertools.islice(moves.offloads(strategy, fullest), likely)
@@ -168,7 +168,7 @@ class _Plans:
         self._best: dict[int, float] = {}
 
     def next(self, count: int, known: dict[Strategy, Evaluation | None]) -> list[Strategy]:
-        """Return the plans to ask for; empty where there are no more."""
+        """Return the plans to propose; empty after the last."""
         if self._left is None:
             self._left = degree_classes(self.planner.space)[::-1]
         while True:
@@ -182,7 +182,7 @@ class _Plans:
                 return list(dict.fromkeys(taken))
 
     def _plan(self) -> None:
-        """Plan classes of degrees that may still hold the best plan for their devices."""
+        """Plan classes of degrees that may still have the best plan for their devices."""
         assert self._left is not None  # next() fills it
         planned = 0
         while self._left and planned < PLANNED:

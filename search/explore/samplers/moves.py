@@ -1,7 +1,7 @@
-"""Local steps from one strategy to the next: a layer to another stage, another recompute of a stage, another degree.
+"""Local steps between strategies: a layer moved to another stage, another recompute of a stage, another degree.
 
-A step may lead to what is illegal in other ways; the driver says so. Steps never leave the devices: dp follows the
-other degrees.
+A step may lead to an illegal strategy, which the driver detects. Steps keep the number of devices: dp follows the other
+degrees.
 """
 
 import dataclasses
@@ -38,10 +38,10 @@ class Moves:
 
     space: StagedSpace
     _turned: dict[Strategy, tuple[Fields, ...]] = dataclasses.field(default_factory=dict, compare=False, repr=False)
-    """The turns of strategies that random steps begin at: most begin at the same few."""
+    """Cache of turns by strategy, since most random steps begin at the same few."""
 
     def shifts(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
-        """Yield strategies with one layer on another stage, from and to the ends and the fullest stage first."""
+        """Yield strategies with one layer moved, first from and to the ends and the fullest stage."""
         layers = self.space.explicit(strategy)
         if layers is None or self.space.reach == 0:
             return
@@ -60,8 +60,9 @@ class Moves:
         return self.space.canonical(dataclasses.replace(strategy, layers_per_stage=tuple(moved), split=Split.EVEN))
 
     def recomputes(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
-        """Yield strategies one stage of which recomputes a step more or less: the fullest first, then the others from
-        the last one, which keeps least."""
+        """Yield strategies with one step more or less recompute on one stage: the fullest stage first, then from the
+        last stage, which keeps least.
+        """
         for changed in self._recomputes(strategy, fullest):
             yield self._recomputing(strategy, changed)
 
@@ -70,7 +71,7 @@ class Moves:
         return self.space.canonical(changed)
 
     def _recomputes(self, strategy: Strategy, fullest: int) -> Iterator[tuple[StageRecompute, ...]]:
-        """Yield what all stages recompute then."""
+        """Yield the recompute settings of all stages after such a step."""
         layers = stage_counts(strategy, self.space.context)
         staged = strategy.pp > 1 and schedule_of(strategy.schedule).whole_stages
         if not self.space.recompute or not staged or layers is None:
@@ -83,8 +84,9 @@ class Moves:
                 yield (*entries[:stage], entry, *entries[stage + 1 :])
 
     def offloads(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
-        """Yield strategies one stage of which keeps an eighth less or more on the host, of optimizer states or of
-        activations: the fullest first, then the others from the first one, which keeps most."""
+        """Yield strategies with an eighth less or more of optimizer states or activations of one stage on the host: the
+        fullest stage first, then from the first stage, which keeps most.
+        """
         if not self.space.offload or strategy.vpp > 1 or not schedule_of(strategy.schedule).whole_stages:
             return
         entries = strategy.stage_offload or (StageOffload(),) * strategy.pp
@@ -96,12 +98,12 @@ class Moves:
                     yield self.space.canonical(dataclasses.replace(strategy, stage_offload=own))
 
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
-        """Yield strategies with one axis at its next choice, and the switches that a search turns on with it."""
+        """Yield strategies with one axis at its next choice, with the switches that a search turns on."""
         for fields in self._turns(strategy):
             yield self._turned_by(strategy, fields)
 
     def halves(self, strategy: Strategy) -> Iterator[Strategy]:
-        """Yield strategies whose second half of the stages has the next tp."""
+        """Yield strategies with the next tp on the second half of the stages."""
         for fields in self._halves(strategy):
             yield dataclasses.replace(strategy, **fields)
 
@@ -110,12 +112,12 @@ class Moves:
         return self.space.canonical(turned) if fields.get("layers_per_stage") else self.space.settled(turned)
 
     def _turns(self, strategy: Strategy) -> Iterator[Fields]:
-        """Yield the fields that each turn changes: a walk builds only the strategy that it takes."""
+        """Yield the fields that each turn changes: so that a random walk builds only the chosen strategy."""
         choices = self.space.flat.choices
         for axis in ("recompute", "mbs", "zero", "shard", "sp", "placement", "schedule"):
             for value in beside(choices[axis], int(getattr(strategy, axis))):
                 if axis == "schedule" and virtual(value):
-                    continue  # virtual stages: another space, which the starts cover
+                    continue  # virtual stages are covered by the starts
                 changed: Fields = {axis: KINDS.get(axis, int)(value)}
                 alone: Fields = {"stage_recompute": None, "recompute_layers": 0} if axis == "recompute" else {}
                 yield from _valid(strategy, changed | alone)
@@ -133,7 +135,7 @@ class Moves:
             yield from _valid(strategy, {"second_tp": None if value == strategy.tp else value})
 
     def _resized(self, strategy: Strategy, axis: str, value: int) -> Iterator[Fields]:
-        """Yield what another degree changes: dp makes up for it, or the other of tp and pp."""
+        """Yield the fields changed by another degree, compensated by dp or by the other of tp and pp."""
         gpus = strategy.devices
         degrees = {"tp": strategy.tp, "pp": strategy.pp, "cp": strategy.cp} | {axis: value}
         variants = [(degrees["tp"], degrees["pp"], degrees["cp"])]
@@ -156,10 +158,10 @@ class Moves:
                     yield resized | {"split": Split.EVEN, "layers_per_stage": _even(self.space.layers, pp)}
 
     def random(self, strategy: Strategy, random: "np.random.Generator") -> Strategy:
-        """Return the strategy a random step away; itself where the step leads nowhere."""
+        """Return the strategy a random step away; the same strategy if the step is impossible."""
         layers = self.space.explicit(strategy)
         drawn = random.random()
-        # Only the step that is taken is worth its canonical form and its switches.
+        # Only the chosen step gets its canonical form and switches.
         if layers is not None and self.space.reach and drawn < 0.7:
             if self.space.recompute and drawn < 0.25:
                 changed = _one_of(list(self._recomputes(strategy, -1)), random, None)
@@ -175,7 +177,7 @@ class Moves:
 def _entries_beside(
     entry: StageRecompute, layers: int, kinds: tuple[int, ...], partial: bool
 ) -> tuple[StageRecompute, ...]:
-    """Return the choices of recompute that are one step from that of a stage of ``layers`` layers."""
+    """Return the choices of recompute one step from the present one of a stage with ``layers`` layers."""
     found = [StageRecompute(Recompute(kind)) for kind in kinds if (kind, None) != entry]
     if partial:
         held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
@@ -185,7 +187,7 @@ def _entries_beside(
 
 @lru_cache(maxsize=4096)
 def beside(choices: tuple[int, ...], value: int) -> tuple[int, ...]:
-    """Return the choices before and after a value, and both neighbours where it is none of them."""
+    """Return the choices before and after a value, and both neighbours of a value between choices."""
     return tuple(other for other in choices if other != value and _rank(choices, other, value) == 1)
 
 
@@ -203,7 +205,7 @@ def _one_of(found: Sequence[Value], random: "np.random.Generator", otherwise: Ot
 
 
 def _valid(strategy: Strategy, fields: Fields) -> Iterator[Fields]:
-    """Yield the changed fields; nothing where the halves of the strategy then do not match."""
+    """Yield the changed fields; nothing if the halves of the strategy then do not match."""
     second_tp = fields.get("second_tp", strategy.second_tp)
     if second_tp is not None:
         try:

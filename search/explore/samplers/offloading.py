@@ -1,8 +1,8 @@
-"""Shares of a stage's tensors in the memory of the host, where nothing else makes its fastest filling fit.
+"""Shares of a stage's tensors in host memory, if its fastest option does not fit otherwise.
 
-What fits without the host and recomputes nothing is fastest, so that only the other stages are looked at. Activations
-go there in quarters, which the copies hide or the passes wait for; of the optimizer's states so many eighths as the
-device then lacks room for: their update takes longer, once a step.
+Options that fit without host memory and recompute are fastest, so only other stages are tried. Activations are
+offloaded in quarters, whose copies are hidden or waited for; optimizer states in the fewest eighths that fit, since
+their update takes longer once a step.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from forerun.spaces.strategies.stage_offload import EIGHTHS
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 STEP = 2
-"""Eighths of activations that are looked at: steps of one are left to the sampler."""
+"""Tried eighths of activations; single eighths are left to the sampler."""
 
 
 def with_offload(
@@ -30,8 +30,9 @@ def with_offload(
     time_s: Floats,
     fits: NDArray[np.bool_],
 ) -> tuple[StageOptions, NDArray[np.intp], Floats, NDArray[np.bool_]]:
-    """Return ways to fill stages and those with shares on the host beside them: the ways, their ``group``, the seconds
-    of a microbatch (of one the update's delay is a share of) and whether they fit, shape K each."""
+    """Return the options of stages extended by options with shares on the host: options, ``group``, seconds of a
+    microbatch (including its share of the update's delay) and whether they fit, shape K each.
+    """
     own = np.array(offload_of(space.context.framework, None))
     options = replace(options, hosted=np.tile(own, (len(options), 1)))
     rows = np.flatnonzero(~fits[fastest_of(group, time_s)][group])
@@ -46,15 +47,16 @@ def with_offload(
 
 
 def fastest_of(group: NDArray[np.intp], time_s: Floats) -> NDArray[np.intp]:
-    """Return the place of the fastest of every group, shape of the groups."""
+    """Return the position of the fastest option of every group, shape of the groups."""
     order = np.lexsort((time_s, group))
     first: NDArray[np.intp] = order[np.unique(group[order], return_index=True)[1]]
     return first
 
 
 def _fitting(space: StagedSpace, degree_class: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the seconds of a microbatch and what fits with as little of the optimizer on the host as does, which is
-    written into the ``options``."""
+    """Return the seconds of a microbatch and whether it fits with the fewest optimizer states on the host, which are
+    written into ``options``.
+    """
     context = space.context
     cluster, profile = context.cluster, context.framework
     costs = class_costs(context, degree_class, options)
@@ -66,7 +68,7 @@ def _fitting(space: StagedSpace, degree_class: Strategy, options: StageOptions) 
     fits = eighths <= space.hosted[0][-1]
     share = np.where(fits, eighths, 0.0) / EIGHTHS
     left, update_s = states_on_host(cluster, costs.optimizer_bytes, share, overlap=profile.overlap_host_update)
-    fits &= left <= (1 - share) * costs.optimizer_bytes * (1 + 1e-9)  # the host has room
+    fits &= left <= (1 - share) * costs.optimizer_bytes * (1 + 1e-9)  # the states fit on the host
     longer_s = np.maximum(np.maximum(update_s, (1 - share) * costs.optimizer_s) - costs.optimizer_s, 0.0)
     assert options.hosted is not None
     options.hosted[:, 0] = share

@@ -1,4 +1,4 @@
-"""Parameters of a strategy whose stages may differ, in the field's words: the questions that build it, answered."""
+"""Parameters of a strategy whose stages may differ: its choices, in the terms of the glossary."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from forerun.spaces.strategies.table import CUSTOM_SPLIT
 
 Word = str | int
 OWN = {"split": "own", "recompute": "some-layers"}
-"""Words for layers that are dealt stage by stage, and for a stage that recomputes some of its layers."""
+"""Words for explicit layers per stage, and for a stage that recomputes some of its layers."""
 _STAGE = re.compile(r"_\d+$")
 
 
@@ -29,7 +29,7 @@ def words_of(name: str, choices: Sequence[int]) -> list[Word]:
 
 
 def choices_of(space: StagedSpace, name: str, choices: Sequence[int]) -> Sequence[int]:
-    """Return all choices that a question ever has: those of switches depend on the answers before."""
+    """Return all possible choices of a question; choices of switches depend on earlier answers."""
     return space.flat.choices["switches"] if name == "switches" else choices
 
 
@@ -50,7 +50,7 @@ def parameters_of(space: StagedSpace, strategy: Strategy) -> dict[str, tuple[Wor
 
 
 def strategy_of(space: StagedSpace, parameters: Mapping[str, Word]) -> Strategy | None:
-    """Return the strategy that parameters build; None where they build none or one is missing."""
+    """Return the strategy that parameters build; None if they are invalid or incomplete."""
 
     def choose(name: str, choices: Sequence[int]) -> int:
         if isinstance(choices, range):
@@ -64,5 +64,5 @@ def strategy_of(space: StagedSpace, parameters: Mapping[str, Word]) -> Strategy 
 
 
 def answer_of(name: str, choices: Sequence[int], word: Word) -> int:
-    """Return the choice that a word names; the first where the answers before leave no such choice."""
+    """Return the choice of a word; the first choice if earlier answers exclude it."""
     return dict(zip(words_of(name, choices), choices, strict=True)).get(word, choices[0])

@@ -1,13 +1,13 @@
 """Dynamic programming over stages: the layers and the recompute of every stage, for given degrees.
 
-A microbatch's time on one stage follows from its layers and what it recomputes, and so does whether it fits. For a
+A microbatch's time on one stage follows from its layers and what it recomputes, and so does its feasibility. For a
 bound on the slowest stage, the least sum of all stages is the shortest path through the boundaries between them, and
-``(m - 1) max t + sum t`` is least at one of the times that occur as bounds. That is the pipelined part of 1F1B where
-the slowest stage is the last; its order is left to scoring and to local steps. Traffic of replicas that no pass hides
-is a part of a stage's time.
+``(m - 1) max t + sum t`` is least at a bound equal to an occurring time. This is the pipelined part of 1F1B with the
+slowest stage last; the order of stages is left to scoring and local steps. Exposed replica traffic is part of a stage's
+time.
 
-Alpa finds its stages likewise (arXiv 2201.12023, section 5.2: a bound on the slowest stage, then the least sum), and
-Galvatron its recompute per layer (arXiv 2307.02031).
+Alpa finds its stages in the same way (arXiv 2201.12023, section 5.2: a bound on the slowest stage, then the least sum),
+and Galvatron its recompute per layer (arXiv 2307.02031).
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 Costs = Callable[[Context, Strategy, StageOptions], tuple[Floats, NDArray[np.bool_]]]
 """Function with the result of ``option_costs`` for the stages of a class of degrees."""
 BOUNDS = 24
-"""Bounds on the slowest stage that are looked at together."""
+"""Number of bounds on the slowest stage computed together."""
 PLANS = 3
-"""Plans of one class of degrees: those of the best bounds."""
+"""Number of plans per class of degrees, with the best bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,9 @@ class PlannedStrategy:
 
 @dataclass(frozen=True, slots=True)
 class _StageFillings:
-    """All options to fill the stages of a pipeline, and for each stage the group of options by the places of its first
-    and last boundary ([places, places], -1: none)."""
+    """All options of the stages of a pipeline, and for each stage the group of options by first and last boundary
+    ([boundaries, boundaries], -1: none).
+    """
 
     options: StageOptions
     group: NDArray[np.intp]
@@ -52,16 +53,16 @@ class _StageFillings:
 
 @dataclass(slots=True)
 class Planner:
-    """Plans strategies of one space. ``costs`` returns the times of stages, and whether they fit."""
+    """Planner of the strategies of one space. ``costs`` returns the times of stages, and whether they fit."""
 
     space: StagedSpace
     costs: Costs = option_costs
     _fillings: dict[tuple[int, int], _StageFillings] = field(default_factory=dict)
 
     def plans(self, degree_class: Strategy, count: int = PLANS) -> list[PlannedStrategy]:
-        """Return the best plans for a class of degrees, best first; none where nothing fits.
+        """Return the best plans for a class of degrees, best first; none if nothing fits.
 
-        ``degree_class``: a strategy with everything but the layers (and recompute) of stages. ``count``: plans at most.
+        ``degree_class``: a strategy without the layers (and recompute) of stages. ``count``: most plans.
         """
         fillings = self._fillings_of(degree_class)
         options, group = fillings.options, fillings.group
@@ -97,7 +98,7 @@ class Planner:
         return self.space.canonical(dataclasses.replace(degree_class, **fields))  # type: ignore[arg-type]  # fields of Strategy
 
     def _fillings_of(self, degree_class: Strategy) -> _StageFillings:
-        """Return the ways for a pipeline's depth; they are the same for all classes of degrees of it."""
+        """Return the options for a pipeline's depth, equal for all of its classes of degrees."""
         kind = -1 if self.space.recompute else int(degree_class.recompute)
         key = (degree_class.pp, kind)
         if key not in self._fillings:
@@ -117,7 +118,7 @@ class Planner:
                 for high, end in enumerate(places[1]):
                     if end <= start:
                         continue
-                    # Equal layers cost the same wherever the stage begins.
+                    # Equal layers have the same cost for any first layer.
                     key = (stage, end - start, 0 if same else start)
                     if key not in number:
                         number[key] = len(number)
@@ -132,8 +133,9 @@ class Planner:
 
 
 def _bounds(paths_s: list[Floats], microbatches: float, count: int) -> list[float]:
-    """Return bounds on the slowest stage by what the pipeline then takes, best first (the first ``count`` of them are
-    the best of all); empty where nothing fits."""
+    """Return bounds on the slowest stage in the order of the pipeline's time (the first ``count`` are the best of all);
+    empty if nothing fits.
+    """
     least = float(_sums(paths_s, np.array([np.inf]))[0])
     if not np.isfinite(least):
         return []
@@ -151,7 +153,7 @@ def _bounds(paths_s: list[Floats], microbatches: float, count: int) -> list[floa
 
 
 def _sums(paths_s: list[Floats], bounds: Floats) -> Floats:
-    """Return the least sum of stages, none of them slower than each bound; infinite where there is none."""
+    """Return the least sum of stages, with no stage slower than each bound; infinite without one."""
     total = np.zeros((len(bounds), 1))
     for path in paths_s:
         allowed = np.where(path[None] <= bounds[:, None, None], path[None], np.inf)
@@ -160,7 +162,7 @@ def _sums(paths_s: list[Floats], bounds: Floats) -> Floats:
 
 
 def _path(paths_s: list[Floats], bound_s: float) -> list[int]:
-    """Return the places of all boundaries on the path with the least sum under a bound."""
+    """Return all boundaries on the path with the least sum under a bound."""
     total, came = np.zeros(1), []
     for path in paths_s:
         sums = total[:, None] + np.where(path <= bound_s, path, np.inf)

@@ -15,12 +15,12 @@ from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.units import format_whole
 
 DEFAULT_REACH = 4
-"""Layers by which a boundary may lie off its even place: the head and the embedding weigh one to four layers in
-models of 1B to 500B parameters, and memory of the first stages asks for as many."""
+"""Largest distance of a boundary from the even division, in layers: head and embedding cost one to four layers in
+models of 1B to 500B parameters, and memory of the first stages needs a similar shift."""
 ENUMERABLE = 100_000
-"""Candidates that are all looked at, at some 10,000 a second."""
+"""Largest space searched exhaustively, at some 10,000 candidates a second."""
 FLAT_ENUMERABLE = 10**11
-"""Flat candidates that are all enumerated: an hour on two cores, at 25 million a second."""
+"""Largest flat space enumerated: an hour on two cores, at 25 million candidates a second."""
 PER_STAGE = ("layers", "recompute", "tp", "offload")
 """Choices that may differ between stages: number of layers, recompute, tp of the second half, and the shares of
 optimizer states and activations in the memory of the host."""
@@ -29,11 +29,11 @@ SAMPLERS: Mapping[str, Callable[[int], Sampler]] = {
     "exhaustive": lambda seed: ExhaustiveSampler(),
     "local": LocalSampler,
 }
-"""All samplers by name, made from a seed; a new one is a file and a line here."""
+"""All samplers by name, made from a seed; a new sampler needs a file and a line in this table."""
 
 
 STORED = 2_000
-"""Strategies that a sampler is asked for where the user names no limit and each becomes a trial in a storage."""
+"""Default limit of strategies if each becomes a trial in a storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +43,19 @@ class Exploring:
     sampler: str = "auto"
     """Name of a sampler, or ``auto``."""
     seed: int = 0
-    """Of its random numbers."""
+    """Seed of the sampler's random numbers."""
     reach: int = DEFAULT_REACH
-    """Layers by which a boundary between stages may move."""
+    """Layers by which a stage boundary may move."""
     per_stage: tuple[str, ...] = ("layers",)
     """Choices that may differ between stages, of ``PER_STAGE``."""
     storage: str | None = None
     """Storage of Optuna for the trials: a journal file or an RDB URL."""
     evaluations: int | None = None
-    """Most strategies that are scored."""
+    """Most scored strategies."""
     seconds: float | None = None
-    """Longest time, the search of the flat space included, in seconds."""
+    """Time limit in s, including the search of the flat space."""
     stagnation: int | None = None
-    """Strategies that bring nothing better, after which it stops."""
+    """Number of strategies without improvement after which the sampler stops."""
     starts: tuple[str, ...] = ()
     """Strategies to begin with, or results of earlier searches (a folder of ``--out``, ``best.json`` or
     ``leaderboard.json``)."""
@@ -96,10 +96,10 @@ def limits_of(exploring: Exploring, name: str) -> StopConditions:
 
 
 def sampler_named(exploring: Exploring, space: StagedSpace) -> tuple[Sampler, str]:
-    """Return the sampler that a user names, or that suits the space (``auto``), and why.
+    """Return the named sampler, or the one that suits the space (``auto``), and the reason.
 
     Raises:
-        RequestError: the sampler needs a package or a storage that is not there, or the space is too large for it.
+        RequestError: the sampler lacks a package or a storage, or the space is too large for it.
     """
     name, why = exploring.sampler, "as asked"
     if name == "auto":
@@ -118,7 +118,7 @@ def sampler_named(exploring: Exploring, space: StagedSpace) -> tuple[Sampler, st
 
 
 def suited(space: StagedSpace, *, all_kept: bool = False) -> tuple[str, str]:
-    """Return the name of the sampler that suits the size and shape of a space, and why.
+    """Return the name of the sampler that suits the size and shape of a space, and the reason.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def suited(space: StagedSpace, *, all_kept: bool = False) -> tuple[str, str]:
 
 
 def suited_to_flat(space: Space) -> tuple[str, str]:
-    """Return the name of the sampler that suits a flat space, and why: exhaustive search while that ends in time."""
+    """Return the sampler name that suits a flat space, and the reason: exhaustive search if it is fast enough."""
     size = f"{format_whole(space.size)} candidates"
     if space.size <= FLAT_ENUMERABLE:
         return "exhaustive", f"all of {size} can be enumerated"

@@ -1,4 +1,4 @@
-"""The planner and the local search as a sampler of Optuna, for studies of a user's own."""
+"""The planner and the local search as a sampler of Optuna, for user studies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +16,8 @@ from forerun.spaces.strategies import Strategy
 class StageSampler(ChosenSampler):
     """Sampler that plans stages by dynamic programming, then takes local steps from the best trials.
 
-    The value of a trial is a step in seconds, predicted or measured. A failed trial counts as one that does not fit.
-    The study stops when there is nothing more to try.
+    The value of a trial is a step in seconds, predicted or measured. A failed trial counts as infeasible. The study
+    stops when no strategy is left to try.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class StageSampler(ChosenSampler):
         self._continued = False
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Choose the strategy of a trial; the study stops after it where there is nothing more to try."""
+        """Choose the strategy of a trial; the study stops after the last strategy."""
         if not self._continued:
             self._continued = True
             for earlier in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL)):
@@ -58,7 +58,7 @@ class StageSampler(ChosenSampler):
         while strategies := self._inner.ask(1):
             strategy = strategies[0]
             if strategy is None or self._objective.of(strategy) is None:
-                self._inner.tell(strategies, [None])  # breaks a law: not worth a trial
+                self._inner.tell(strategies, [None])  # breaks a law: no trial
                 continue
             parameters = parameters_of(self._space, strategy)
             self._asked[trial.number] = {name: value for name, (value, _) in parameters.items()}
@@ -71,7 +71,7 @@ class StageSampler(ChosenSampler):
         return self._asked.get(trial.number, {})
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Learn from a trial."""
+        """Pass the result of a trial to the sampler."""
         self._asked.pop(trial.number, None)
         self._learn(trial, values)
 

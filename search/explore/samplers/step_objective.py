@@ -36,7 +36,7 @@ class StepObjective:
         Raises
         ------
         TrialPruned
-            The parameters name no strategy, or one that breaks a law.
+            The parameters give no strategy, or an illegal one.
         """
         from optuna import TrialPruned
 
@@ -50,7 +50,7 @@ class StepObjective:
         return evaluation.value
 
     def suggest(self, trial: "Trial") -> Strategy | None:
-        """Return the strategy of a trial; None where its parameters name none."""
+        """Return the strategy of a trial; None if its parameters give none."""
 
         def choose(name: str, choices: Sequence[int]) -> int:
             if isinstance(choices, range):
@@ -61,7 +61,7 @@ class StepObjective:
         return self.space.build(choose)
 
     def of(self, strategy: Strategy) -> Evaluation | None:
-        """Return the prediction of a strategy; None where it breaks a law."""
+        """Return the prediction of a strategy; None if it breaks a law."""
         if strategy not in self._known:
             legal = bool(self.space.legal([strategy])[0])
             self._known[strategy] = evaluate(self.space, [strategy])[0] if legal else None

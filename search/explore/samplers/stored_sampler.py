@@ -1,4 +1,4 @@
-"""A sampler whose legal strategies are kept as trials of an Optuna study, which optuna-dashboard shows."""
+"""A sampler whose legal strategies are kept as trials of an Optuna study, visible in optuna-dashboard."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -15,27 +15,27 @@ from forerun.spaces.strategies import Strategy, parse_strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 STUDY = "forerun"
-"""Studies are called this and a hash of what they explore: one storage keeps those of many requests apart."""
+"""Prefix of study names, followed by a hash of request and space, so that one storage serves many requests."""
 METRIC = "ranking_key"
-"""Name of the values of trials: for throughput seconds of a step, with the price of failed starts and preferences."""
+"""Name of the trial values: for throughput, seconds of a step with the price of failed starts and preferences."""
 EARLIER = 24
 """Best strategies of a continued study from which the sampler starts."""
 
 
 class StoredSampler(Sampler):
-    """Sampler with a memory.
+    """Sampler that records its strategies in a study.
 
     Parameters
     ----------
     inner
-        Sampler that chooses.
+        Sampler that chooses strategies.
     storage
         File (journal) or RDB URL.
 
     Raises
     ------
     RequestError
-        The storage refuses, at any time.
+        The storage fails, at any time.
     """
 
     def __init__(self, inner: Sampler, storage: str) -> None:
@@ -43,7 +43,7 @@ class StoredSampler(Sampler):
         self._storage = open_storage(storage)
 
     def begin(self, space: StagedSpace, starts: Sequence[Strategy]) -> None:
-        """Open the study, and start from its best as well."""
+        """Open the study, and add its best strategies to the starts."""
         import optuna
 
         self._space = space
@@ -65,7 +65,7 @@ class StoredSampler(Sampler):
         self._inner.begin(space, tuple(dict.fromkeys((*starts, *self._earlier))))
 
     def _best(self) -> list[Strategy]:
-        """Return the best strategies of the study that fit.
+        """Return the best feasible strategies of the study.
 
         Raises
         ------
@@ -90,11 +90,11 @@ class StoredSampler(Sampler):
         return self._earlier
 
     def ask(self, count: int) -> list[Strategy | None]:
-        """Let the sampler choose."""
+        """Return the choice of the inner sampler."""
         return self._inner.ask(count)
 
     def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
-        """Keep the trials."""
+        """Store the trials."""
         self._inner.tell(strategies, evaluations)
         with self._kept(), quiet():
             for strategy, evaluation in zip(strategies, evaluations, strict=True):
@@ -102,7 +102,7 @@ class StoredSampler(Sampler):
                     self._study.add_trial(self._trial(strategy, evaluation))
 
     def _trial(self, strategy: Strategy, evaluation: Evaluation) -> Any:
-        """Return the trial of a strategy that breaks no law."""
+        """Return the trial of a legal strategy."""
         import optuna
 
         parameters = parameters_of(self._space, strategy)
@@ -126,12 +126,12 @@ class StoredSampler(Sampler):
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
-        """Name the storage where it fails.
+        """Name the storage in its errors.
 
         Raises
         ------
         StorageFailedError
-            It fails.
+            The storage fails.
         """
         import optuna
 
@@ -155,7 +155,7 @@ def _job(space: StagedSpace) -> dict[str, Any]:
 
 
 def study_name(space: StagedSpace) -> str:
-    """Return the name of the study of a space: trials of another one say nothing about it."""
+    """Return the name of the study of a space: trials of other spaces are not comparable."""
     context = space.context
     free = (space.reach, space.recompute, space.halves, *((space.offload,) if space.offload else ()))
     asked = repr((sorted(space.flat.choices.items()), *free))

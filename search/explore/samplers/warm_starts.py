@@ -1,4 +1,4 @@
-"""Starts of an exploration: the best of the flat space, and its fast strategies that do not quite fit."""
+"""Starts of an exploration: the best of the flat space, and fast strategies that almost fit."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from forerun.spaces.strategies import Context, Strategy, StrategySpace, Strategy
 from forerun.spaces.strategies.candidates import strategies_at
 
 KEPT = 24
-"""Strategies to start from that fit, and as many that almost do."""
+"""Number of feasible starts, and of starts that almost fit."""
 MARGIN = 1.25
-"""Peak memory over the device's up to which a strategy may fit once layers are moved off its fullest stage: a stage of
-four layers gives up a quarter of them with one."""
+"""Largest peak over device memory with which a strategy may fit after moving layers off its fullest stage: one layer is
+a quarter of a stage of four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lenient:
-    """A scorer that lets everything fit that misses the memory by ``margin`` at most; workers can be sent it."""
+    """A scorer that accepts an excess of memory up to ``margin``; it can be sent to workers."""
 
     margin: float
     score: Scorer = simulator_score
@@ -37,7 +37,7 @@ class Lenient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """``strategies`` to start from; ``piece`` is the search of the whole flat space, done by ``workers``."""
+    """``strategies`` to start from; ``piece`` is the result of the flat search by ``workers``."""
 
     strategies: tuple[Strategy, ...]
     piece: SliceResult
@@ -48,7 +48,7 @@ class Starts:
 def flat_starts(
     problem: Problem, choice: Choice, score: Scorer = simulator_score, on_progress: OnProgress | None = None
 ) -> Starts:
-    """Search a flat space, and return its best strategies and those that almost fit and would be as good.
+    """Search a flat space, and return its best strategies and equally good ones that almost fit.
 
     Raises:
         TypeError: the space of the ``problem`` is of operator graphs.
@@ -69,7 +69,7 @@ def flat_starts(
 
 
 def _without_virtual_stages(space: StrategySpace) -> StrategySpace | None:
-    """Return the part of a space in which layers can be moved one by one; None where it is empty."""
+    """Return the part of a space without virtual stages, where layers can be moved; None if empty."""
     schedules = tuple(schedule for schedule in space.choices["schedule"] if not virtual(schedule))
     if not schedules or 1 not in space.choices["vpp"]:
         return None

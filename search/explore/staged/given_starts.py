@@ -1,4 +1,4 @@
-"""Strategies to begin with that the user has: as text, or in the results of an earlier search."""
+"""Starts given by the user: as text, or in the results of an earlier search."""
 
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from forerun.spaces.strategies import Strategy, parse_strategy
 from forerun.spaces.strategies.staged_space import StagedSpace
 
 RESULTS = ("leaderboard.json", "best.json")
-"""Files of a folder that have strategies, the best source first."""
+"""Files of a folder with strategies, best source first."""
 LARGEST_RESULT = 1 << 28
 """Bytes; see ``board.folder``."""
 
 
 def given_starts(setting: Setting, space: StagedSpace, given: tuple[str, ...]) -> tuple[list[Strategy], list[str]]:
-    """Return the strategies that a user gives, canonical and legal in this space, and notes about those that are not.
+    """Return the user's strategies that are legal in this space, in canonical form, and notes on others.
 
     Raises:
         RequestError: a text is neither a strategy nor a file of results, or a strategy given as text breaks a law.
@@ -42,7 +42,7 @@ def _read(path: Path) -> list[Strategy]:
     """Return the strategies of a file or folder of results.
 
     Raises:
-        RequestError: there are none.
+        RequestError: there are no strategies.
     """
     if path.is_dir():
         files = [path / name for name in RESULTS if (path / name).exists()]

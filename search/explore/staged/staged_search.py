@@ -1,4 +1,4 @@
-"""Search over strategies whose stages hold any number of layers, by a sampler."""
+"""Search over strategies whose stages have any number of layers, by a sampler."""
 
 import time
 from collections.abc import Sequence
@@ -47,8 +47,8 @@ def search_stages(
     """Search a space in which stages may differ, the flat space first (by ``workers``).
 
     Raises:
-        RequestError: the setting has what stages that differ are not searched for, or the sampler cannot do it.
-        EndedEarly: with the ``Found`` of what was looked at by then.
+        RequestError: the setting has unsupported options, or the sampler does not support it. EndedEarly: interrupted,
+        with the ``Found`` so far.
     """
     start = time.perf_counter()
     exploring = exploring or Exploring()
@@ -100,7 +100,7 @@ def search_stages(
 
 
 def _check(setting: Setting) -> None:
-    """Refuse what stages that differ are not searched for.
+    """Refuse settings unsupported by the search of stages that differ.
 
     Raises:
         RequestError: there are several objectives or limits on the training.
@@ -135,7 +135,7 @@ def _telling(on_progress: OnProgress, evaluations: int, objective: str) -> Seen:
 
     def seen(scored: int, best: float | None) -> None:
         found = "" if best is None or objective != "throughput" else f", best {format_seconds(best)}"
-        # Samplers mostly end long before the most that they may score, which so tells nothing of the time left.
+        # Samplers usually end long before their limit, which therefore says nothing about the remaining time.
         on_progress("exploring stages", scored, 0, f"{scored:,} of at most {evaluations:,}{found}")
 
     return seen
@@ -144,7 +144,7 @@ def _telling(on_progress: OnProgress, evaluations: int, objective: str) -> Seen:
 def _starts(
     space: StagedSpace, setting: Setting, flat: Problem, workers: Choice, score: Scorer, on_progress: OnProgress | None
 ) -> Starts:
-    """Return the strategies to begin with: from the whole flat space, or heuristics where that is too large."""
+    """Return the strategies to begin with: from the flat space, or heuristics if that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
         found = flat_starts(flat, workers, score, on_progress)
         return _with_shown(setting, flat, found, score) if flat.ideas else found
@@ -154,7 +154,7 @@ def _starts(
 
 
 def _with_shown(setting: Setting, flat: Problem, starts: Starts, score: Scorer) -> Starts:
-    """Return starts with all that the flat search would show, so that no row is behind its own."""
+    """Return starts with all rows of the flat search, so that no result is worse than these."""
     if starts.piece.best is None or not len(starts.piece.best):
         return starts
     rows = flat_rows(setting, flat, starts.piece.best, score)
@@ -163,7 +163,7 @@ def _with_shown(setting: Setting, flat: Problem, starts: Starts, score: Scorer) 
 
 
 def _open_axes(space: StagedSpace) -> list[str]:
-    """Return in words what may differ between stages."""
+    """Describe the settings that may differ between stages."""
     words = [f"boundaries of stages within {space.reach} layers"] if space.reach else []
     words += ["recompute of every stage"] if space.recompute else []
     words += ["tp of the second half of the stages"] if space.halves else []
@@ -171,7 +171,7 @@ def _open_axes(space: StagedSpace) -> list[str]:
 
 
 def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCounts:
-    """Count what was looked at: the flat space, and what the sampler found beyond it."""
+    """Count the searched candidates: the flat space, and the sampler's strategies beyond it."""
     enumerated = starts.piece.enumerated > 0
     beyond = {s: e for s, e in found.known.items() if not enumerated or _staged(s)}
     illegal = sum(evaluation is None for evaluation in beyond.values())
@@ -189,17 +189,17 @@ def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCoun
 
 
 def _staged(strategy: Strategy) -> bool:
-    """Whether a strategy lies beyond the flat space."""
+    """Whether a strategy is outside the flat space."""
     return strategy.layers_per_stage is not None or strategy.stage_choices is not None
 
 
 def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Exploration) -> list[str]:
-    """Say what the sampler did and what it gained over the flat space."""
+    """Describe the work of the sampler and its gain over the flat space."""
     notes = [f"sampler {name} ({reason}): {found.scored:,} strategies scored, stopped because {found.stopped}"]
     flat = starts.piece.best
     best = found.known[found.feasible[0]] if found.feasible else None
     if flat is not None and len(flat) and best is not None:
-        # Of several keys the first that differs is what was gained.
+        # The first differing key is the gain.
         pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys, strict=True)]
         gain = next((before / after - 1 for before, after in pairs if before != after), 0.0)
         notes.append(

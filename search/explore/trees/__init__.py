@@ -1,1 +1,1 @@
-"""Trees on top of the best flat strategies of a search: modules and layers that may differ, event by event."""
+"""Trees around the best flat strategies of a search: modules and layers may differ, simulated event by event."""

@@ -1,10 +1,9 @@
-"""The best tree around one flat strategy: one setting after the other, while that makes the step shorter.
+"""The best tree around one flat strategy: coordinate descent over settings while the step becomes shorter.
 
-Settings are how attention, MLP and vocabulary layers are cut, whether tensors lie in the memory of the host, and what
-is recomputed: nothing, the core of attention, and besides as few layers (whole, or their attention or MLP alone) as the
-memory asks for. Every choice of one setting
-is looked at with the others as they are, those that promise most are simulated and the best one kept, until a round
-changes nothing.
+Settings are the cuts of attention, MLP and vocabulary layers, tensors in host memory, and recompute: nothing, the core
+of attention, and in addition the fewest layers (in full, or their attention or MLP alone) that fit. Every choice of one
+setting is predicted with the others fixed, the most promising are simulated and the best is kept, until a round changes
+nothing.
 """
 
 from collections.abc import Iterator
@@ -17,25 +16,25 @@ from forerun.spaces.trees.vary import Cutting, Variation
 ROUNDS = 3
 """Rounds over all settings: the third seldom changes anything."""
 PLAYED = 3
-"""Variations of a round that are simulated: those that promise most."""
+"""Number of simulated variations of a round, most promising first."""
 SLACK = 1.03
-"""Rough times that miss the best step by more are not simulated: they are off by a few per cent."""
+"""Largest ratio of a rough time to the best step for a simulation: rough times have errors of a few per cent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A flat strategy to start from. ``step_s``: event by event, None where it does not fit."""
+    """A flat strategy to start from. ``step_s``: event-level step time, None if it does not fit."""
 
     strategy: Strategy
     step_s: float | None
 
 
 def best_around(judge: Judge, start: Start, within_s: float) -> Judged | None:
-    """Return the best variation of a start, None where none fits and takes less than that and ``within_s``."""
+    """Return the best variation of a start; None if none fits and is faster than the start and ``within_s``."""
     flat = judge.flat(Variation(strategy=start.strategy))
     if flat is None:
         return None
-    # Rough times are off by about the same for all trees around one start.
+    # Rough times have about the same error for all trees around one start.
     off = 1.0 if start.step_s is None else start.step_s / flat.rough_s
     best: Judged | None = None
     least_s = min(within_s, within_s if start.step_s is None else start.step_s)
@@ -58,7 +57,7 @@ def best_around(judge: Judge, start: Start, within_s: float) -> Judged | None:
 
 
 def _options(context: Context, now: Variation) -> Iterator[Variation]:
-    """Yield variations that differ from one in a single setting, the layers recomputed left to be found anew."""
+    """Yield variations in a single setting, with recomputed layers to be determined again."""
     plain = replace(now, recomputed=())
     for kind in (Recompute.NONE, Recompute.SELECTIVE):
         named = None if kind == now.strategy.recompute else kind
@@ -76,8 +75,10 @@ def _options(context: Context, now: Variation) -> Iterator[Variation]:
 
 
 def _cuttings(context: Context, strategy: Strategy) -> Iterator[Cutting]:
-    """Yield the ways to cut a module on the devices of a stage: tp of every power of two within the fastest links, with
-    sequence parallelism where the strategy has it, and both where it has no tp."""
+    """Yield the cuts of a module on a stage: tp in powers of two within the fastest links.
+
+    Sequence parallelism follows the strategy; a strategy without tp gets cuts with and without it.
+    """
     wide = strategy.dp * strategy.tp
     tp = 1
     while tp <= min(wide, max(context.cluster.scale_up_size, strategy.tp)):

@@ -1,4 +1,4 @@
-"""Search for trees from one start after the other."""
+"""Search of trees from several starts."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
 LEAST = 1e-3
-"""Gain over its start from which a tree is worth showing: less is within what the event level itself leaves out."""
+"""Least gain over its start of a shown tree: less is within the error of the event level."""
 RANKED = ("throughput", "cost", "gpus")
-"""Objectives that a shorter step on the same devices always serves."""
+"""Objectives that always improve with a shorter step on the same devices."""
 
 From = TypeVar("From")
 
 
 class TreeCounts(Protocol):
-    """Counts what was looked at: ``judged`` trees, ``simulated`` of them event by event."""
+    """Counts of ``judged`` and ``simulated`` trees."""
 
     @property
     def judged(self) -> int: ...
@@ -31,15 +31,15 @@ class TreeCounts(Protocol):
 
 @dataclass(slots=True)
 class Descents:
-    """Looks for trees from one start after the other; where that is interrupted, what was found is the answer."""
+    """Search of trees from several starts; after an interrupt the trees so far are the answer."""
 
     kind: str
-    """Word for the results in messages: ``trees``."""
+    """Name of the results in messages, like ``trees``."""
     tally: TreeCounts
     on_progress: OnProgress | None = None
-    """Hears how far it is."""
+    """Progress callback."""
     rows: list[TreeRow] = field(default_factory=list)
-    """Rows so far, best first."""
+    """Rows found so far, best first."""
     done: int = 0
     total: int = 0
     """Starts; 0 until they are known."""
@@ -48,7 +48,7 @@ class Descents:
         """Descend from each of the ``starts``.
 
         Raises:
-            EndedEarly: with what was found by then.
+            EndedEarly: interrupted, with the rows so far.
         """
         try:
             around = list(starts())
@@ -68,7 +68,7 @@ class Descents:
         return self._found()
 
     def say(self) -> None:
-        """Tell how far it is, and how good the best is."""
+        """Report progress and the best gain."""
         if self.on_progress is not None and self.total:
             best = f"best {format_seconds(self.rows[0].row.step_time_s)}, " if self.rows else ""
             self.on_progress(f"searching {self.kind}", self.done, self.total, f"{best}{self.tally.judged:,} evaluated")
@@ -84,10 +84,10 @@ class Descents:
 
 
 def check_objective(objective: str) -> None:
-    """Refuse objectives that a shorter step does not serve.
+    """Refuse objectives that do not improve with a shorter step.
 
     Raises:
-        RequestError: it is one of them.
+        RequestError: it is such an objective.
     """
     if objective not in RANKED:
         raise RequestError(

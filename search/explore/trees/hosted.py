@@ -1,4 +1,4 @@
-"""The fastest strategy whose optimizer states lie in the memory of the host, for searches that nothing fits without."""
+"""The fastest strategy with tensors in host memory, for searches in which nothing fits otherwise."""
 
 from dataclasses import dataclass
 
@@ -13,23 +13,23 @@ from forerun.spaces.strategies.candidates import strategies_at
 from forerun.spaces.trees.vary import Variation
 
 LARGEST = 20_000_000
-"""Candidates up to which a space is searched a second time for what only stands beside an answer: a second or two."""
+"""Largest space searched a second time for a supplement of an answer: a second or two."""
 FITTED = 8
-"""Strategies that are made trees of, fastest first by their closed forms; the best of those that fits is simulated."""
+"""Number of strategies turned into trees, fastest first by closed forms; the best feasible one is simulated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A strategy with tensors in host memory: its row event by event, and the tree that ``simulate --tree`` reads."""
+    """A strategy with tensors in host memory: its event-level row, and its tree for ``simulate --tree``."""
 
     row: Row
     tree: str
 
 
 def best_hosted(setting: Setting, score: Scorer) -> Hosted | None:
-    """Return the strategy that promises most once the framework's host tensors lie in the memory of the host.
+    """Return the most promising strategy with the framework's offloadable tensors in host memory.
 
-    None where the framework cannot keep any there, nothing fits even so, or the space is too large to look.
+    The result is None if the framework cannot offload, nothing fits, or the space is too large.
     """
     context, space = setting.context, setting.space()
     if not context.framework.host_tensors or space.size > LARGEST:

@@ -1,6 +1,6 @@
-"""Variations judged: by the laws of trees, by memory, and by the event level, each once.
+"""Judgement of variations by the laws of trees, by memory, and at the event level, each once.
 
-A tree says nothing of the software: it runs with the switches that its flat strategy turns on.
+A tree has no software settings: it uses the switches of its flat strategy.
 """
 
 import math
@@ -29,26 +29,28 @@ from forerun.spaces.trees.laws import Broken
 from forerun.spaces.trees.vary import Variation, layers_of, varied_tree
 
 TURNS = 8
-"""Times that layers are added to what is recomputed before a tree counts as not fitting."""
+"""Rounds of adding recomputed layers before a tree counts as infeasible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalTree:
-    """A variation that keeps the laws, and what it assigns."""
+    """A legal variation and its assignment."""
 
     variation: Variation
     strategies: TreeStrategies
     assignment: Assignment
 
     def peaks_bytes(self) -> Floats:
-        """Return the peak memory of every pipeline rank, by the core's closed forms."""
+        """Return the peak memory of every pipeline rank, by closed forms."""
         return stage_memory(self.assignment).peak_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittingTree(LegalTree):
-    """A variation that fits by the closed forms, with as many layers recomputed as that takes, and its costs.
-    ``rough_s``: what a step takes about (``rough_step_s``)."""
+    """A variation that fits by the closed forms, with the recomputed layers that this needs, and its costs.
+
+    ``rough_s``: rough step time (``rough_step_s``).
+    """
 
     costs: StepCosts
     rough_s: float
@@ -56,7 +58,7 @@ class FittingTree(LegalTree):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A variation that fits event by event, and its scores (one row)."""
+    """A variation that fits at the event level, and its scores (one row)."""
 
     variation: Variation
     strategies: TreeStrategies
@@ -70,7 +72,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class WithoutHosted:
-    """A scorer that leaves the tensors that may lie on the host out of the peak; workers can be sent it."""
+    """A scorer whose peak excludes tensors that may be on the host; it can be sent to workers."""
 
     score: Scorer
 
@@ -83,8 +85,7 @@ class WithoutHosted:
 
 @dataclass(slots=True)
 class Judge:
-    """Looks at every variation once; ``judged`` and ``simulated`` count what that took, and ``seen`` is called for each
-    that is judged."""
+    """Judge of variations, each once; ``judged`` and ``simulated`` are counts, ``seen`` is a callback per judgement."""
 
     context: Context
     seen: Callable[[], None] | None = None
@@ -97,24 +98,23 @@ class Judge:
     played: dict[Variation, Judged | None] = field(default_factory=dict)
 
     def flat(self, variation: Variation) -> FittingTree | None:
-        """Return a variation as it is, whether it fits or not; None where it breaks a law or has no costs."""
+        """Return a variation unchanged, feasible or not; None if it breaks a law or has no costs."""
         return self._costed(self._legal(variation))
 
     def fit(self, variation: Variation) -> FittingTree | None:
-        """Return a variation with as few layers recomputed whole as the memory asks for; None where it breaks a law or
-        cannot fit."""
+        """Return a variation with the fewest fully recomputed layers that fit; None if it is illegal or cannot fit."""
         if variation not in self.fitted:
             self.fitted[variation] = self._costed(self._fitting(variation))
         return self.fitted[variation]
 
     def play(self, fitted: FittingTree) -> Judged | None:
-        """Predict a variation event by event; None where it does not fit then."""
+        """Simulate a variation event by event; None if it does not fit."""
         if fitted.variation not in self.played:
             self.played[fitted.variation] = self._played(fitted)
         return self.played[fitted.variation]
 
     def corrected(self, start: Strategy, scores: ScoreTable) -> ScoreTable:
-        """Return the scores of a tree around a flat strategy as a calibration corrects that."""
+        """Return the scores of a tree with the calibration's correction of its flat strategy."""
         if self.context.correction is None:
             return scores
         table = table_of([start])
@@ -133,7 +133,7 @@ class Judge:
                 return Judged(variation=fitted.variation, strategies=fitted.strategies, scores=scores)
             if _recomputes_all(fitted.variation):
                 return None
-            # The events keep a little more than the closed forms that layers were counted by.
+            # The event level needs a little more memory than the closed forms that chose the layers.
             over = float((scores.peak_memory_bytes - scores.limits(self.context))[0])
             fitted = self._costed(self._more(fitted, fitted.peaks_bytes(), {int(scores.peak_stage[0]): over}))
         return None
@@ -157,7 +157,7 @@ class Judge:
             return None
         try:
             costs = step_costs(found.assignment)
-        except RequestError:  # no rule for an operator, link or precision: flat rows report it
+        except RequestError:  # no rule for an operator, link or precision: flat rows report the error
             return None
         return FittingTree(
             variation=found.variation,
@@ -175,7 +175,7 @@ class Judge:
             peaks = found.peaks_bytes()
             over = peaks - self.context.memory_limit_bytes
             if np.all(over <= 0):
-                # A module of which nothing is recomputed says nothing.
+                # A module without recompute is omitted.
                 nothing = replace(found.variation, recomputed=(), module="")
                 return found if any(found.variation.recomputed) else replace(found, variation=nothing)
             if _recomputes_all(variation):
@@ -184,8 +184,9 @@ class Judge:
         return None
 
     def _more(self, found: LegalTree, peaks: Floats, over: dict[int, float]) -> LegalTree | None:
-        """Return a variation with more layers recomputed on pipeline ranks that miss ``over`` bytes, of whose ``peaks``
-        now; None where none are left."""
+        """Return a variation with more recomputed layers on pipeline ranks that exceed memory by ``over`` bytes at
+        their ``peaks``; None without more layers.
+        """
         variation = found.variation
         most = [len(layers_of(stage)) for stage in varied_tree(self.context, variation).children]
         now = list(variation.recomputed or [0] * len(most))
@@ -199,12 +200,12 @@ class Judge:
             if freed < bytes_over:
                 return None
             for _ in range(min(max(math.ceil(bytes_over / freed * left), 1), left)):
-                # The virtual stage with the least recomputed so far; the first, which keeps most, of equal ones.
+                # The virtual stage with the fewest recomputed layers; among equal ones the first, which keeps most.
                 now[min((c for c in chunks if now[c] < most[c]), key=lambda c: now[c])] += 1
         return self._legal(replace(variation, recomputed=tuple(now)))
 
     def _least_peaks(self, every: Variation) -> Floats | None:
-        """Return the peaks of a variation with every layer recomputed, None where it breaks a law."""
+        """Return the peaks of a variation with every layer recomputed, None if it breaks a law."""
         if every not in self.leanest:
             found = self._legal(every)
             self.leanest[every] = None if found is None else found.peaks_bytes()

@@ -1,7 +1,7 @@
-"""Mixtures near the best splits: a run of layers at a time takes another split while that shortens the step.
+"""Mixtures near the best splits: one run of layers at a time changes its split while that shortens the step.
 
-Layers of one picture size are a run, linear layers another. Every step is costed in closed form; what betters its
-start is simulated event by event, as the rows were.
+Layers of equal picture size form a run, linear layers another. Every mixture is costed in closed form; improvements
+over a start are simulated event by event, as the rows were.
 """
 
 import dataclasses
@@ -31,14 +31,14 @@ from forerun.spaces.trees import tree_yaml
 
 @dataclass(slots=True)
 class _Evaluated:
-    """Step times of the mixtures that were looked at; None for what is not legal or does not fit."""
+    """Step times of evaluated mixtures; None for illegal or infeasible ones."""
 
     context: GraphContext
     seconds: dict[str, float | None] = dataclasses.field(default_factory=dict)
     simulated: int = 0
 
     def step_s(self, mixture: Mixture) -> float | None:
-        """Return the step time of a mixture; None where it is not legal or does not fit."""
+        """Return the step time of a mixture; None if it is illegal or infeasible."""
         name = str(mixture)
         if name not in self.seconds:
             self.seconds[name] = self._scored(mixture)
@@ -46,7 +46,7 @@ class _Evaluated:
 
     @property
     def judged(self) -> int:
-        """Mixtures that were looked at."""
+        """Number of evaluated mixtures."""
         return len(self.seconds)
 
     def _scored(self, mixture: Mixture) -> float | None:
@@ -60,11 +60,10 @@ class _Evaluated:
 def search_mixtures(
     setting: Setting[GraphContext], rows: Sequence[Row[AnySplit]], starts: int, on_progress: OnProgress | None = None
 ) -> FoundTrees:
-    """Return the mixtures near some simulated rows that better their starts.
+    """Return the mixtures near some simulated rows that are faster than their starts.
 
     Raises:
-        RequestError: mixtures cannot be ranked by the objective.
-        EndedEarly: with the mixtures that were found by then.
+        RequestError: mixtures cannot be ranked by the objective. EndedEarly: interrupted, with the mixtures so far.
     """
     check_objective(setting.objective)
     context = setting.context
@@ -77,7 +76,7 @@ def search_mixtures(
 
 
 def _starts(rows: Sequence[Row[AnySplit]], count: int) -> Iterator[Row[Split]]:
-    """Yield the best row of every family that layers can be mixed with."""
+    """Yield the best row of every family that supports mixtures."""
     seen: set[tuple[int, str]] = set()
     for row in rows:
         split = row.strategy
@@ -90,8 +89,9 @@ def _starts(rows: Sequence[Row[AnySplit]], count: int) -> Iterator[Row[Split]]:
 
 
 def _runs(model: GraphModel) -> list[tuple[Operator, ...]]:
-    """Return neighbouring operators whose outputs have as many points, tables left out; linear layers and what follows
-    them are a run of their own."""
+    """Return runs of neighbouring operators with equal numbers of output points, without tables; linear layers and
+    later operators form one run.
+    """
     runs: list[list[Operator]] = []
     last: object = None
     for operator in model.operators:
@@ -106,7 +106,7 @@ def _runs(model: GraphModel) -> list[tuple[Operator, ...]]:
 
 
 def _others(context: GraphContext, split: Split) -> list[Split]:
-    """Return the splits that a run may take instead: in two parts, over a node and over all devices."""
+    """Return the alternative splits of a run: in two parts, over a node and over all devices."""
     devices, found = split.devices, [Split(replicas=split.devices)]
     node = context.cluster.devices_per_node
     for parts in divisors(devices)[1:]:
@@ -121,7 +121,7 @@ def _others(context: GraphContext, split: Split) -> list[Split]:
 
 
 def _descend(context: GraphContext, evaluated: _Evaluated, start: Split) -> tuple[Mixture, tuple[str, ...]]:
-    """Return the mixture that no other split of one run betters after a pass over all of them, and its changes."""
+    """Return the best mixture after a pass over all runs and their splits, and its changes."""
     best, words = Mixture(default=start, layers=()), list[str]()
     fastest = evaluated.step_s(best)
     for run in reversed(_runs(context.model)):  # the last layers have most weights
@@ -150,7 +150,7 @@ def _name(run: Sequence[Operator]) -> str:
 def _tree_row(
     setting: Setting[GraphContext], evaluated: _Evaluated, start: Row[Split], found: tuple[Mixture, tuple[str, ...]]
 ) -> TreeRow | None:
-    """Return a mixture as a row; None where it fits no more, or is no faster, event by event."""
+    """Return a mixture as a row; None if it does not fit or is not faster at the event level."""
     mixture, changes = found
     if not changes:
         return None

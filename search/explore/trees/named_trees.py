@@ -1,4 +1,4 @@
-"""Strategy trees that users name: read, judged against a setting, simulated, and shown as rows."""
+"""Strategy trees that users name: reading, legality in a setting, simulation, and rows."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from forerun.spaces.trees.names import layer_at, layers_text, ranges_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeAnswer:
-    """A simulated tree: its row, its events and what it means as plain data."""
+    """A simulated tree: its row, its events and its facts as plain data."""
 
     row: Row
     events: EventResult
@@ -41,7 +41,7 @@ class TreeAnswer:
 
 
 def read_legal_tree(setting: Setting, path: Path) -> TreeStrategies:
-    """Return the tree of a file, which is legal in a setting.
+    """Return the tree of a file after checking its legality in a setting.
 
     Raises:
         RequestError: the file is no tree or the tree is illegal; the message has file, line and path of the node.
@@ -59,10 +59,10 @@ def read_legal_tree(setting: Setting, path: Path) -> TreeStrategies:
 
 
 def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False) -> TreeAnswer:
-    """Simulate the tree of a file; ``contention`` as for ``simulate_tree``.
+    """Simulate the tree of a file; ``contention``: see ``simulate_tree``.
 
     Raises:
-        RequestError: as ``read_legal_tree`` and ``simulate_tree``.
+        RequestError: see ``read_legal_tree`` and ``simulate_tree``.
     """
     strategies = read_legal_tree(setting, path)
     result = simulate_tree(setting.context, strategies, contention=contention)
@@ -81,7 +81,7 @@ def simulate_tree_file(setting: Setting, path: Path, *, contention: bool = False
 
 
 def row_of_tree(setting: Setting, strategies: TreeStrategies, name: str, scores: ScoreTable) -> Row:
-    """Return the row of a legal tree with some ``scores`` (one row); ``name``: what to call it where it is not flat."""
+    """Return the row of a legal tree with some ``scores`` (one row); ``name``: its name if it is not flat."""
     flat = flat_of(setting.context, strategies)
     distinct = dict.fromkeys(one for stage in strategies.of_leaf for one in stage)
     return tree_row(
@@ -117,7 +117,7 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
         if run is not None and all(run[key] == value for key, value in settings.items()):
             run["layers"].append(leaf.layer)
             continue
-        # Modules of one layer take turns, so that each goes on with its own run; a whole layer ends them all.
+        # Modules of one layer alternate, so each continues its own run; a whole layer ends all of them.
         latest = {module: run for module, run in latest.items() if module and leaf.module}
         latest[leaf.module] = {"layers": [leaf.layer], **({"module": leaf.module} if leaf.module else {}), **settings}
         runs.append(latest[leaf.module])
@@ -138,7 +138,7 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
 
 
 def with_flags(strategy: Strategy) -> str:
-    """Return the flags that let a tree run with the switches that a flat strategy turns on; "" for none."""
+    """Return the flags for running a tree with the switches of a flat strategy; "" without switches."""
     return " ".join(f"--with {words}" for words in names_of(strategy.software))
 
 

@@ -1,5 +1,4 @@
-"""Search for trees around the best rows, one of each shape, and around strategies that would be as fast if they only
-fitted."""
+"""Search of trees around the best rows, one of each shape, and around equally fast infeasible strategies."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -36,12 +35,12 @@ from forerun.spaces.trees import tree_yaml
 from forerun.spaces.trees.vary import Variation, varied_tree
 
 MARGIN = 4.0
-"""Peak memory over the device's up to which a strategy may fit once layers are recomputed: activations of a microbatch
-are some ten times their inputs."""
+"""Largest peak over device memory with which a strategy may fit after recompute: activations of a microbatch are some
+ten times their inputs."""
 LENIENT = 2_000
-"""Of those, how many are looked at: most of the fastest are too large however much is recomputed."""
+"""Number of such strategies considered: most of the fastest are too large even with full recompute."""
 HOSTED = 100
-"""Strategies that are looked at with tensors in host memory: a few shapes are among them."""
+"""Number of strategies considered with tensors in host memory, which have a few shapes."""
 
 
 def search_trees(
@@ -51,11 +50,10 @@ def search_trees(
     workers: Choice | None = None,
     on_progress: OnProgress | None = None,
 ) -> FoundTrees | None:
-    """Return the trees near some simulated rows that better their starts; None without rows.
+    """Return the trees near some simulated rows that are faster than their starts; None without rows.
 
     Raises:
-        RequestError: trees cannot be ranked by the objective.
-        EndedEarly: with the trees that were found by then.
+        RequestError: trees cannot be ranked by the objective. EndedEarly: interrupted, with the trees so far.
     """
     check_objective(setting.objective)
     if not rows:
@@ -73,7 +71,7 @@ def search_trees(
 
 
 def _worth_s(rows: Sequence[Row], strategy: Strategy) -> float:
-    """Return the step time from which a tree is slower than all rows of as many devices."""
+    """Return the step time above which a tree is slower than all rows with the same number of devices."""
     steps = [row.step_time_s for row in rows if row.gpus == strategy.devices]
     return max(steps, default=math.inf)
 
@@ -81,8 +79,9 @@ def _worth_s(rows: Sequence[Row], strategy: Strategy) -> float:
 def _starts(
     rows: Sequence[Row], setting: Setting, count: int, workers: Choice, on_progress: OnProgress | None
 ) -> list[Start]:
-    """Return flat strategies of different shapes: the best rows, then what would be best if it fitted, or had its
-    optimizer states in host memory."""
+    """Return flat strategies of different shapes: the best rows, then infeasible ones that would be best with enough
+    memory or with optimizer states in host memory.
+    """
     steps = {row.strategy: row.step_time_s for row in rows if row.fits}
     found = [Start(one, steps[one]) for one in _of_different_shape(list(steps), count)]
     known = {_shape(start.strategy) for start in found}
@@ -94,8 +93,10 @@ def _starts(
 
 
 def _almost_fitting(setting: Setting, workers: Choice, on_progress: OnProgress | None) -> list[Strategy]:
-    """Return flat strategies that do not fit, but would if every layer were recomputed, most promising first: by what a
-    step would take with as large a share of its recomputation as the memory that is missing is of what it frees."""
+    """Return infeasible flat strategies that would fit with full recompute, most promising first.
+
+    The order is by the step time with a share of full recompute equal to the missing share of the memory that it frees.
+    """
     space, context = setting.space(), setting.context
     if space.size > FLAT_ENUMERABLE:
         return []
@@ -114,7 +115,7 @@ def _almost_fitting(setting: Setting, workers: Choice, on_progress: OnProgress |
 
 
 def _if_hosted(setting: Setting, workers: Choice, on_progress: OnProgress | None) -> Sequence[Strategy]:
-    """Return the flat strategies that would be best with the framework's host tensors in the memory of the host."""
+    """Return the flat strategies that would be best with the framework's offloadable tensors in host memory."""
     space = setting.space()
     if space.size > FLAT_ENUMERABLE or not setting.context.framework.host_tensors:
         return []
@@ -132,7 +133,7 @@ def _of_different_shape(strategies: Sequence[Strategy], count: int) -> Iterator[
 
 
 def _shape(strategy: Strategy) -> Strategy:
-    """Return a strategy without its schedule and the choices that variations change."""
+    """Return a strategy without its schedule and the choices changed by variations."""
     return replace(
         strategy,
         vpp=1,
@@ -148,7 +149,7 @@ def _shape(strategy: Strategy) -> Strategy:
 
 
 def _row(setting: Setting, start: Start, found: Judged) -> TreeRow:
-    """Return a tree as a row beside others."""
+    """Return the row of a tree."""
     return TreeRow(
         row=row_of(setting, found),
         start=str(start.strategy),
@@ -159,13 +160,13 @@ def _row(setting: Setting, start: Start, found: Judged) -> TreeRow:
 
 
 def row_of(setting: Setting, found: Judged) -> Row:
-    """Return the figures of a tree that fits, under the name of its strategy and what differs."""
+    """Return the figures of a feasible tree, named by its strategy and its differences."""
     name = " + ".join((str(found.variation.strategy), *found.variation.changes))
     return row_of_tree(setting, found.strategies, name, found.scores)
 
 
 def tree_text(context: Context, variation: Variation) -> str:
-    """Return a variation as the file that ``simulate --tree`` reads, headed by what it starts from."""
+    """Return a variation as a file for ``simulate --tree``, with its start in a header comment."""
     head = [f"{context.model.name}: {variation.strategy}", *variation.changes]
     if flags := with_flags(variation.strategy):
         head.append(f"simulate with {flags}")
