@@ -45,12 +45,12 @@ def stated_adapters(facts: LaunchFacts) -> str | None:
     if kind == QUANTISED:
         facts.notes.append("frozen matrices are in four or eight bit there; they are counted in the run's precision")
     targets = facts.settings.raw("peft.target_modules", *TARGET_KEYS, *(f"program.{name}" for name in TARGET_KEYS))
-    names = targets.replace(",", " ").split() if isinstance(targets, str) else [str(name) for name in targets or ()]
+    listed = targets.replace(",", " ").split() if isinstance(targets, str) else targets
+    names = [*map(str, listed)] if isinstance(listed, list | tuple) else []
     products = _products(names, "model.experts" in facts.values)
     short = {name.rpartition(".")[2] for name in names}
     if any(short & whole and not whole <= short for whole in _WHOLE):
-        there = ", ".join(sorted(short))
-        facts.notes.append(f"adapters beside {there}: counted beside all of {' and '.join(products)}")
+        facts.notes.append(f"LoRA on {', '.join(sorted(short))} is costed as LoRA on all of {' and '.join(products)}")
     return f"{rank}:{'+'.join(products)}"
 
 

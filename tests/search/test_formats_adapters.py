@@ -96,7 +96,7 @@ def test_a_file_is_read_with_its_notes() -> None:
     found = import_texts({"axolotl.yaml": AXOLOTL.format(adapter="qlora")})
     assert found.workload["lora"] == "16:attention"
     notes = " ".join(found.notes)
-    assert "four or eight bit" in notes and "q_proj, v_proj: counted beside all of attention" in notes
+    assert "four or eight bit" in notes and "LoRA on q_proj, v_proj is costed as LoRA on all of attention" in notes
 
 
 def test_another_training_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

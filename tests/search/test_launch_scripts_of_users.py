@@ -269,6 +269,12 @@ def test_what_is_left_open_is_noted_whoever_reads_the_script(line: str, note: st
     assert any(note in text for text in notes) if note else not notes
 
 
+def test_an_option_of_adapters_without_its_value_names_no_modules() -> None:
+    found = import_texts({"a.sh": f"torchrun --nproc_per_node 8 tune.py {TRAINER} --lora_r 8 --lora_target_modules\n"})
+
+    assert found.workload["lora"] == "8:attention+mlp"
+
+
 def test_older_names_of_megatron_count() -> None:
     command = "torchrun --nproc_per_node 8 pretrain_gpt.py --model-parallel-size 2 --batch-size 4 --num-layers 8"
 
