@@ -74,25 +74,34 @@ def recognised(source: LaunchFile) -> Format:
         if item.recognise(source):
             return item
     if '"model_type"' in source.text and '"architectures"' in source.text:
-        hint = "describes a model and no training: `forerun search` takes it as MODEL"
-        raise RequestError(f"{source.name} is a Hugging Face configuration, which {hint}")
-    for mark, other_file in _NAMED.items():
-        if source.suffix in SCRIPTS and mark in source.text:
-            hint = f"import {other_file} with this script beside it"
-            raise RequestError(f"{source.name} starts a program whose configuration is another file: {hint}")
-    text = _SAID.sub("", source.text)
-    if source.suffix in SCRIPTS and (unset := _unset_program(source)):
-        way = "the arguments of the script after --" if unset.isdecimal() else f"--set-var {unset}=..."
-        raise RequestError(
-            f"{source.name} starts ${unset}, which it does not set: give {way}, or import the file that it names"
+        reason = (
+            "is a Hugging Face configuration, which describes a model and no training: `forerun search` takes it as"
         )
-    commands = read_script(source.text, source.name, source.given).commands if source.suffix in SCRIPTS else ()
-    if source.suffix in SCRIPTS and (other := _STARTED.findall(text) or _handed(commands)):
-        inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in other))[:120]
-        hint = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"
-        raise RequestError(f"{source.name} has no arguments of a training program; it starts or reads {inside}: {hint}")
+        raise RequestError(f"{source.name} {reason} MODEL")
+    reason = _reason_of_script(source) if source.suffix in SCRIPTS else ""
     names = ", ".join(item.name for item in FORMATS)
-    looks = f"{source.name} looks like no format that forerun reads"
-    if largest := max(commands, key=lambda words: (_program(words) > 0, len(words)), default=()):
-        looks = f"{source.name} starts {largest[_program(largest)][:80]}, whose arguments forerun does not know"
-    raise RequestError(f"{looks}; name one with --format: {names}")
+    other = f"looks like no format that forerun reads; name one with --format: {names}"
+    raise RequestError(f"{source.name} {reason or other}")
+
+
+def _reason_of_script(source: LaunchFile) -> str:
+    """Return why a script is of no format, and the file or the value that would help."""
+    for mark, other_file in _NAMED.items():
+        if mark in source.text:
+            return (
+                f"starts a program whose configuration is another file: import {other_file} with this script beside it"
+            )
+    if unset := _unset_program(source):
+        way = "the arguments of the script after --" if unset.isdecimal() else f"--set-var {unset}=..."
+        return f"starts ${unset}, which it does not set: give {way}, or import the file that it names"
+    commands = read_script(source.text, source.name, source.given).commands
+    if others := _STARTED.findall(_SAID.sub("", source.text)) or _handed(commands):
+        inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in others))[:120]
+        hint = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"
+        return f"has no arguments of a training program; it starts or reads {inside}: {hint}"
+    largest = max(commands, key=lambda words: (_program(words) > 0, len(words)), default=())
+    if not largest:
+        return ""
+    names = ", ".join(item.name for item in FORMATS)
+    program = largest[_program(largest)][:80]
+    return f"starts {program}, whose arguments forerun does not know; name a format with --format: {names}"
