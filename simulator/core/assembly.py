@@ -61,23 +61,24 @@ def step_scores(
     p2p_s: Floats,
     table: Floats,
 ) -> ScoreTable:
-    """Return the scores of N candidates; ``key`` and ``replica`` are their columns in the two tables, ``table`` [D] is
-    the token embedding's share of the largest stage's parameters (used where stages are interleaved); ``zero`` [N]:
-    stage of sharding.
+    """Return the scores of N candidates.
+
+    ``key`` and ``replica``: their columns in the two tables; ``table`` [D]: the token table's share of the largest
+    stage's parameters (used for interleaved stages); ``zero`` [N]: ZeRO stage.
 
     Raises:
-        RequestError: a time or a peak is no finite number.
+        RequestError: a time or a peak is not finite.
     """
     time_s = _time(context, pipelines, key, replicas, replica, zero, p2p_s, table)
     memory = total_memory(context, pipelines.memory, key, replicas, replica)
     step_time_s = sum(time_s.values(), np.zeros(len(key)))
     if context.framework.allocator_stall:
-        # It frees and asks again where passes allocate; transfers, replicas and the host's own turns allocate nothing.
+        # Allocator retries happen only during passes that allocate, not during transfers, replica traffic or host time.
         stall_s = np.where(memory.pressed, context.framework.allocator_stall * pipelines.time.total_s[key], 0.0)
         time_s["host"] = time_s["host"] + stall_s
         step_time_s = step_time_s + stall_s
     if not (np.isfinite(step_time_s).all() and np.isfinite(memory.peak_bytes).all()):
-        # A candidate without a time would vanish from every ranking, and nobody would know.
+        # A candidate with a time that is not finite would silently disappear from every ranking.
         raise RequestError(
             f"{np.count_nonzero(~np.isfinite(step_time_s + memory.peak_bytes))} of {len(key)} predictions for "
             f"{context.model.name} on {context.cluster.name} are no finite numbers; look for figures beyond reason in "
@@ -96,7 +97,7 @@ def step_scores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replicated:
-    """N candidates whose replicas exchange gradients and parameters beside passes; every array has shape N."""
+    """N candidates whose replicas exchange gradients and parameters during passes; every array has shape N."""
 
     context: Context
     pipelines: Pipelines
@@ -123,7 +124,7 @@ class _Replicated:
     """Microbatches of all rounds of virtual stages but one."""
 
     def interleaved(self, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the rows among some whose ranks have one virtual stage, and those that have several."""
+        """Return the rows among some whose ranks have one virtual stage, and rows with several."""
         rows = np.flatnonzero(some)
         several = self.share[rows] < 1.0
         return rows[~several], rows[several]
@@ -131,8 +132,7 @@ class _Replicated:
 
 @dataclass(slots=True)
 class _Traffic:
-    """Seconds of traffic of replicas, [N]: ``exposed_s`` that passes do not hide, and ``beside_s`` that run beside
-    passes and so slow them down."""
+    """Seconds of replica traffic, [N]: exposed (``exposed_s``), and during passes (``beside_s``), which it slows."""
 
     exposed_s: Floats
     beside_s: Floats
@@ -153,8 +153,8 @@ def _time(
     table: Floats,
 ) -> dict[str, Floats]:
     """Compute the parts of the step time of N candidates."""
-    # step = parts of the slowest stage + bubble + exposed transfers + exposed traffic of replicas + what passes lose
-    # beside traffic + optimizer + host.
+    # step = parts of the slowest stage + bubble + exposed transfers + exposed replica traffic + slowdown of passes by
+    # replica traffic + optimizer + host.
     profile = context.framework
     crossed_s, idle_s = exposed_p2p_s(pipelines.time, key, p2p_s)
     microbatches, rounds_share = pipelines.microbatches[key], 1 / pipelines.time.rounds
@@ -185,13 +185,13 @@ def _time(
 
 
 def _replica_traffic(these: _Replicated, idle_s: Floats) -> _Traffic:
-    """Compute the traffic of replicas in a step: gradients that are reduced, parameters that are gathered."""
+    """Compute the replica traffic of a step: gradient reduction and parameter gathers."""
     pace_s = these.pipelines.time.busy_s[these.key] / these.microbatches + these.wait_s
     reduce_hides_s, beside_s = _hidden_reduction(these, pace_s)
     gather_hides_s, gather_beside_s = _hidden_gather(these, pace_s, idle_s, reduce_hides_s)
     traffic = _Traffic(_exposed_reduction_s(these, reduce_hides_s, beside_s), beside_s)
     _reduce_every_round(these, traffic)
-    # ZeRO-3 that reduces once per step has that beside what its microbatches gather.
+    # ZeRO-3 with one reduction per step has it in addition to the gathers of its microbatches.
     once = (these.zero == 3) & ~these.each
     once_s, once_beside_s = np.where(once, traffic.exposed_s, 0.0), np.where(once, traffic.beside_s, 0.0)
     each_s = np.where(once, 0.0, these.reduce_s)
@@ -203,9 +203,9 @@ def _replica_traffic(these: _Replicated, idle_s: Floats) -> _Traffic:
 
 
 def _hidden_reduction(these: _Replicated, pace_s: Floats) -> tuple[Floats, Floats]:
-    """Compute the seconds of one reduction per step that overlap, and those of them beside passes."""
-    # It overlaps the first stage's last backward pass, its idle time before the slowest stage, and the rounds of its
-    # other virtual stages. Traffic and passes slow each other down; idle time slows nothing.
+    """Compute the hidden seconds of one reduction per step, and its seconds during passes."""
+    # Its overlap window is the first stage's last backward pass, its idle time before the slowest stage, and the rounds
+    # of its other virtual stages. Traffic and passes slow each other down; idle time slows nothing.
     return _hidden(
         these,
         these.context.framework.overlap_gradients * these.reduce_s,
@@ -216,9 +216,9 @@ def _hidden_reduction(these: _Replicated, pace_s: Floats) -> tuple[Floats, Float
 
 
 def _hidden_gather(these: _Replicated, pace_s: Floats, idle_s: Floats, reduce_hides_s: Floats) -> tuple[Floats, Floats]:
-    """Compute the seconds of one gather per step that overlap, and those of them beside passes."""
-    # What hides the reduction cannot hide the gather: window = pipeline + idle + (r - 1) passes - hidden reduction, r
-    # the seconds of traffic that fit under one second of passes.
+    """Compute the hidden seconds of one gather per step, and its seconds during passes."""
+    # Time that hides the reduction cannot hide the gather: window = pipeline + idle + (r - 1) passes - hidden
+    # reduction, with r the seconds of traffic hidden by one second of passes.
     time, hidden_per_s = these.pipelines.time, these.context.overlap.hidden_per_s
     passes_s = these.microbatches * (these.forward_s + these.backward_s)
     window_s = time.total_s[these.key] + idle_s + passes_s * (hidden_per_s - 1) - reduce_hides_s
@@ -234,9 +234,9 @@ def _hidden_gather(these: _Replicated, pace_s: Floats, idle_s: Floats, reduce_hi
 
 
 def _exposed_reduction_s(these: _Replicated, hidden_s: Floats, beside_s: Floats) -> Floats:
-    """Compute the seconds of one reduction per step that stand alone."""
-    # exposed = reduction - hidden, and at least what the last microbatch loses while it crosses ranks that reduce,
-    # less what traffic of earlier virtual stages takes behind the last pass, whether passes were late or not.
+    """Compute the exposed seconds of one reduction per step."""
+    # exposed = reduction - hidden, and at least the delay of the last microbatch on ranks that reduce, less the traffic
+    # of earlier virtual stages after the last pass, whether or not passes were late.
     overlap = these.context.overlap
     exposed_s = these.reduce_s - hidden_s
     may_hide_s = these.context.framework.overlap_gradients * these.reduce_s
@@ -248,7 +248,7 @@ def _exposed_reduction_s(these: _Replicated, hidden_s: Floats, beside_s: Floats)
 
 def _reduce_every_round(these: _Replicated, traffic: _Traffic) -> None:
     """Add the reductions of frameworks that reduce after every round of virtual stages."""
-    # Every round but the last is followed by passes of a whole round that hide its reductions.
+    # Every round but the last is followed by passes of an entire round, which hide its reductions.
     if these.context.framework.gradient_sync != "round":
         return
     group = these.pipelines.time.group[these.key]
@@ -260,7 +260,7 @@ def _reduce_every_round(these: _Replicated, traffic: _Traffic) -> None:
 
 
 def _reduce_every_microbatch(these: _Replicated, traffic: _Traffic, each_s: Floats) -> None:
-    """Put the traffic of ZeRO-2 that reduces after every microbatch."""
+    """Set the traffic of ZeRO-2 with a reduction after every microbatch."""
     whole, looped = these.interleaved(these.each & (these.zero == 2))
     if len(whole):
         passes, key = these.pipelines.passes, these.key[whole]
@@ -270,7 +270,7 @@ def _reduce_every_microbatch(these: _Replicated, traffic: _Traffic, each_s: Floa
 
 
 def _gather_every_microbatch(these: _Replicated, traffic: _Traffic, each_s: Floats) -> None:
-    """Put the traffic of ZeRO-3, whose parameters are gathered for every pass."""
+    """Set the traffic of ZeRO-3, whose parameters are gathered for every pass."""
     whole, looped = these.interleaved(these.zero == 3)
     if len(whole):
         profile, passes = these.context.framework, these.pipelines.passes
@@ -283,7 +283,7 @@ def _gather_every_microbatch(these: _Replicated, traffic: _Traffic, each_s: Floa
 def _looped_s(
     these: _Replicated, rows: NDArray[np.intp], each_s: Floats, gathered_s: Floats | None
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of traffic of some rows of interleaved stages that stand alone, and that hide."""
+    """Return the exposed and the hidden seconds of traffic of some rows with interleaved stages."""
     profile, loops = these.context.framework, these.pipelines.loops
     assert loops is not None
     return looped_traffic_s(
@@ -301,30 +301,32 @@ def _looped_s(
 def _crossing_lost_s(overlap: Overlap, crossed: Floats, traffic_s: Floats, backward_s: Floats) -> Floats:
     """Compute the seconds [N] by which gradient reductions delay the last microbatch's backward passes.
 
-    ``crossed`` ranks, ``traffic_s`` that may overlap passes, ``backward_s`` of one microbatch.
+    ``crossed``: number of reducing ranks on its path; ``traffic_s``: traffic that may overlap passes; ``backward_s``:
+    backward pass of one microbatch.
     """
-    # The last microbatches leave no slack: a stage's last backward pass waits for that of the next rank, which runs
-    # beside its own reduction. Of v virtual stages, each of v rounds crosses pp ranks, and each crossing loses what one
-    # pass of 1 / v of the stage loses to the traffic of 1 / v of the gradients.
+    # The last microbatches have no slack: a stage's last backward pass waits for that of the next rank, which runs
+    # during its own reduction. With v virtual stages, each of v rounds crosses pp ranks, and each crossing loses the
+    # slowdown of one pass of 1 / v of the stage by the traffic of 1 / v of the gradients.
     return np.asarray(crossed * np.minimum(overlap.lost_s(traffic_s), (overlap.computation - 1) * backward_s))
 
 
 def _hidden(
     these: _Replicated, traffic_s: Floats, window_s: Floats, own_s: Floats, pass_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Compute the seconds of traffic of all parameters that overlap, and those of them that run beside passes, [N].
+    """Compute the hidden seconds of traffic of all parameters, and its seconds during passes, [N].
 
-    ``traffic_s``: of all parameters. ``window_s``: overlap window of the last (or first) virtual stage, ``own_s`` of
-    which are passes. ``pass_s``: passes of one microbatch. Idle time hides its own length, and traffic that fits there
-    slows nothing.
+    ``traffic_s``: traffic of all parameters. ``window_s``: overlap window of the last (or first) virtual stage,
+    including ``own_s`` seconds of passes. ``pass_s``: passes of one microbatch. Idle time hides traffic of its own
+    length without a slowdown.
     """
     # Each of v virtual stages has the share a = 1 / v of the traffic T. The one with the shortest window W (own passes
-    # o, at rate r = hidden_per_s: W' = W + o (r - 1)) exposes a (T - W'). The farthest one also has the other rounds,
-    # q microbatches of passes p and waits w, and exposes T - a W' - q (w + r p). The larger decides; those between have
-    # longer windows than the first. What runs beside passes is what overlaps less the idle part of the windows.
+    # o, at rate r = hidden_per_s: W' = W + o (r - 1)) exposes a T - W'. The farthest one also has the other rounds, q
+    # microbatches of passes p and waits w, and exposes T - a W' - q (w + r p). The larger exposure decides; stages in
+    # between have longer windows than the first. Traffic during passes is the hidden traffic less the idle part of the
+    # windows.
     share, others, wait_s = these.share, these.others, these.wait_s
     more = these.context.overlap.hidden_per_s - 1
-    # A stage that ends first may have longer passes than the one whose pace is the window's: it has them all the same.
+    # A stage that ends first may have longer passes than the pacing stage of the window; they still count in full.
     window_s = np.maximum(window_s, own_s)
     whole_s = window_s + own_s * more
     alone = (traffic_s - whole_s) * share

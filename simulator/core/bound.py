@@ -1,8 +1,8 @@
-"""A lower bound of the step time from few axes: what lets a search pass over candidates that cannot be among the best.
+"""Lower bound of the step time from few axes, with which a search skips candidates that cannot be among the best.
 
-Every stage runs all microbatches, and the slowest stage has at least the mean of what all stages do. So a step takes
-at least the passes of all layers, embedding and head, with their exposed communication, divided by the stages, times
-the microbatches. Bubbles, launches of the host, p2p transfers, gradients and the optimizer come on top.
+Every stage runs all microbatches, and the slowest stage has at least the mean work of all stages. A step therefore
+takes at least the passes of all layers, embedding and head, with their exposed communication, divided by the stages,
+times the microbatches. Bubbles, launches of the host, p2p transfers, gradients and the optimizer are not included.
 """
 
 import math
@@ -29,9 +29,9 @@ NONE = np.iinfo(np.uint16).max
 class LeastStep:
     """Lower bounds of the step time of candidates of one context and one space.
 
-    What layers take depends on few axes and is the same for millions of candidates: every combination of those is
-    computed once and remembered, under the switches that a search turns on for it. Holds for strategies whose stages
-    have equal settings, where measured runs do not correct the context.
+    Times of layers depend on few axes and are equal for millions of candidates: every combination of these axes is
+    computed once and cached, under the switches that a search turns on for it. Valid for strategies whose stages have
+    equal settings, in a context without correction by measured runs.
     """
 
     def __init__(self, context: Context) -> None:
@@ -44,14 +44,14 @@ class LeastStep:
         self._counts = _block_counts(context.model)
 
     def __reduce__(self) -> tuple[type["LeastStep"], tuple[Context]]:
-        """Reach other processes without what is remembered, which takes longer to send than to compute."""
+        """Pickle the bound without its cache, which takes longer to send than to compute."""
         return LeastStep, (self.context,)
 
     def step_s(self, table: StrategyTable) -> Floats:
-        """Return seconds [N] that no step of the candidates of ``table`` is shorter than."""
+        """Return lower bounds [N] of the step time of the candidates of ``table``, in seconds."""
         key = self._filled(table, kin=("recompute", "mbs"))
         passes_s, some = self._passes_s[key], first_layers(table.column("recompute_layers"))
-        if some.any():  # so many layers of every virtual stage are recomputed, and at least as cheap ones as any
+        if some.any():  # at least this number of layers is recomputed, at the cost of the cheapest
             repeated = some * table.column("pp") * table.column("vpp")
             spared_s = np.maximum(self._recompute_s[key] - repeated * self._least_recompute_s[key], 0.0)
             passes_s = passes_s - np.where(some > 0, spared_s, 0.0)
@@ -59,29 +59,33 @@ class LeastStep:
         return bound
 
     def below_s(self, prefixes: StrategyTable) -> Floats:
-        """Return seconds [N] that no step of a candidate below ``prefixes`` is shorter than: those of the shortest
-        passes of any choice on the layer axes that a prefix does not have, with nothing recomputed where some layers
-        may be spared. Every prefix has all axes of ``_passes``."""
+        """Return lower bounds [N] of the step time of all candidates below ``prefixes``, in seconds.
+
+        They use the shortest passes over all choices on the layer axes that a prefix lacks, without recompute where
+        some layers may be spared. Every prefix has all axes of ``_passes``.
+        """
         key, inverse = self._ways_below(prefixes)
         passes_s = self._passes_s[key] - self._recompute_s[key] * bool(prefixes.choices["recompute_layers"].any())
         least_s: Floats = passes_s.min(axis=1)[inverse] * self._passes(prefixes)
         return least_s
 
     def prepare(self, prefixes: StrategyTable) -> None:
-        """Remember at once what the ways to go on from ``prefixes`` take; slices ask for a few of them at a time."""
+        """Cache the times of all continuations of ``prefixes`` at once; slices need few of them at a time."""
         if len(prefixes):
             self._ways_below(prefixes)
 
     def _ways_below(self, prefixes: StrategyTable) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the numbers of the combinations of layer axes below the K kinds of prefixes that differ in them,
-        [K, W], and the kind [N] of every prefix; what they take is known then."""
+        """Return the combinations of layer axes below the K distinct prefixes, [K, W], and each prefix's kind [N].
+
+        The combinations are given by number, and their times are cached afterwards.
+        """
         known = [axis for axis in self.axes if axis in prefixes.codes]
-        # Shards read the sharding stage whether it matters or not, and switches whether stages are virtual.
+        # Shards always read the ZeRO stage, and switches always read whether stages are virtual.
         more = ("zero", "vpp", "switches")
         left = [axis for axis in dict.fromkeys((*self.axes[1:], *more)) if axis not in prefixes.codes]
         radices = [len(prefixes.choices[axis]) if axis in (*self.axes, *more[1:]) else 1 for axis in left]
         if prefixes.choices["recompute"][0] == Recompute.NONE and not self.context.framework.activations_on_host:
-            # Whatever is recomputed takes longer. It forbids switches, but the ways have those on and off.
+            # Any recompute takes longer. It excludes switches, but the continuations have these on and off.
             radices[left.index("recompute")] = 1
         count = math.prod(radices)
         ways = dict(zip(left, np.unravel_index(np.arange(count), radices), strict=True))
@@ -99,9 +103,11 @@ class LeastStep:
     def _software_below(
         self, prefixes: StrategyTable, ways: Mapping[str, NDArray[np.intp]]
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-        """Return the codes of the switches that are on for each of the ``ways`` [W] to go on from a prefix, of the K
-        kinds of prefixes that differ in them, [K, W], and the kind [N] of every prefix. As if it had the most
-        microbatches that there are: where that turns a switch on, there is a way with it off."""
+        """Return the switches for each continuation [W] of the K distinct prefixes, [K, W], and each prefix's kind [N].
+
+        Switches are those at the largest number of microbatches: where that turns a switch on, a continuation with the
+        switch off also exists.
+        """
         count = len(next(iter(ways.values())))
         if not self.context.free_software:
             return np.zeros((1, count), dtype=np.uint16), np.zeros(len(prefixes), dtype=np.uint16)
@@ -121,15 +127,17 @@ class LeastStep:
         return kinds, kind.reshape(-1).astype(np.uint16)[distinct.inverse]
 
     def _passes(self, table: StrategyTable) -> Floats:
-        """Return the passes of a microbatch [N] that a stage has time for: microbatches over stages."""
+        """Return the passes of a microbatch [N] in the bound of a stage: microbatches over stages."""
         passes = table.column("dp") * table.column("mbs") * table.column("pp")
         found: Floats = self.context.workload.global_batch / passes
         return found
 
     def _filled(self, table: StrategyTable, kin: Sequence[str] = ()) -> NDArray[np.intp]:
-        """Return the number [N] of the combination of layer axes of every candidate, what it takes being known; where
-        it was not, then also what combinations take that differ in the axes ``kin`` alone: a slice asks for some of
-        them, the next one for others, and many are computed in little more time than a few."""
+        """Return the number [N] of every candidate's combination of layer axes, with its times cached.
+
+        For missing ones, combinations that differ only in the axes ``kin`` are computed as well: other slices need
+        them, and many cost little more than a few.
+        """
         key = self._keys(table)
         new = np.flatnonzero(np.isnan(self._passes_s[key]))
         if len(new):
@@ -147,12 +155,13 @@ class LeastStep:
         return key
 
     def _fill(self, software: int, table: StrategyTable, rows: NDArray[np.intp], place: NDArray[np.intp]) -> None:
-        """Remember at ``place`` what the combinations of some rows take, all of which run the same switches."""
+        """Cache at ``place`` the times of some rows' combinations, all with the same switches."""
         context = running(self.context, software)
         times = known_block_times(context, shard_of(context, table, rows))
         recompute_s = times.recompute_s
         passes_s = times.forward_s + times.backward_s
-        if times.alone_s is not None:  # what overlaps takes multiprocessors: a pass alone may be the shorter one
+        # overlapping traffic occupies multiprocessors: an unpaired pass may be the shorter one
+        if times.alone_s is not None:
             passes_s = passes_s + np.minimum(sum(times.alone_s), 0.0)
         self._passes_s[place] = self._counts @ passes_s
         self._recompute_s[place] = self._counts @ recompute_s
@@ -180,7 +189,7 @@ def _with_every(table: StrategyTable, axis: str) -> StrategyTable:
 
 
 def _block_counts(model: Model) -> Floats:
-    """Count each block of a model, [B]: layer kinds, embedding, head."""
+    """Return the number of each block of a model, [B]: layer kinds, embedding, head."""
     layers = Counter[int]()
     for kind, layer in zip(kind_of_entry(model), model.layers, strict=True):
         layers[kind] += layer.count

@@ -1,6 +1,6 @@
-"""Pipelined part of a step: passes of every stage, their schedule, and the parts of the step that they make up.
+"""Pipelined part of a step: passes of every stage, their schedule, and the resulting parts of the step.
 
-Shapes: B blocks (kinds of layers, embedding, head), R runs of equal stages, S candidates with a pipeline of their own.
+Shapes: B blocks (kinds of layers, embedding, head), R runs of equal stages, S candidates with distinct pipelines.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from forerun.spaces.strategies import Context, StrategyTable, first_layers, grou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stages:
-    """Stages of S candidates, with what they share gathered for each."""
+    """Stages of S candidates, with their shared sub-results gathered for each."""
 
     context: Context
     plans: StagePlans
@@ -72,7 +72,7 @@ class _Candidates(_Stages):
 def pipelines_of(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
 ) -> Pipelines:
-    """Compute the pipelined part of some ``rows`` of a table; ``plan`` is the column of ``plans`` of each."""
+    """Compute the pipelined part of some ``rows`` of a table; ``plan``: each row's column of ``plans``."""
     these = _timed(_stages(context, table, plans, plan, rows))
     stages, launch_bound_s = _stage_times(these)
     profile = context.framework
@@ -122,7 +122,7 @@ def activations_of(
 def _stages(
     context: Context, table: StrategyTable, plans: StagePlans, plan: NDArray[np.intp], rows: NDArray[np.intp]
 ) -> _Stages:
-    """Gather what some rows of a table share."""
+    """Gather the shared sub-results of some rows of a table."""
     part = table.take(rows)
     layer_keys = part.distinct(*layer_axes(context))
     pp, vpp, schedule, dp, mbs = (
@@ -147,7 +147,7 @@ def _stages(
 
 
 def _timed(stages: _Stages) -> _Candidates:
-    """Add the times of their blocks to stages."""
+    """Add the times of blocks to stages."""
     times = known_block_times(stages.context, stages.shard)
     unpaired_s: Sequence[Floats] = ()
     if times.alone_s is not None:
@@ -158,9 +158,9 @@ def _timed(stages: _Stages) -> _Candidates:
 
 
 def _stage_times(these: _Candidates) -> tuple[StageTimes, Floats]:
-    """Compute the passes of one microbatch on every stage, and the seconds [R, S] of them that wait for launches."""
-    # A pass is the sum of its blocks, sum_b n_b t_b, no shorter than their launches on the host. What blocks take
-    # longer without another microbatch beside them is added, and what is not recomputed subtracted from the backward.
+    """Compute the passes of one microbatch on every stage, and their seconds [R, S] of waits for launches."""
+    # A pass is the sum of its blocks, sum_b n_b t_b, and at least their launches on the host. The additional time of
+    # blocks without a paired microbatch is added; recompute of spared layers is subtracted from the backward pass.
     blocks, times, key, share = these.blocks, these.times, these.key, these.stream_share
     layers_s, forward_s = _passes_s(blocks, times.forward_s[:, key], share)
     layers_back_s, backward_s = _passes_s(blocks, times.backward_s[:, key], share)
@@ -168,7 +168,7 @@ def _stage_times(these: _Candidates) -> tuple[StageTimes, Floats]:
         more_s, more_back_s = (_dot(blocks, values) * share for values in these.unpaired_s)
         layers_s, forward_s = layers_s + more_s, forward_s + more_s
         layers_back_s, backward_s = layers_back_s + more_back_s, backward_s + more_back_s
-    if these.not_recomputed is not None:  # full recompute alone has them, under schedules of whole stages
+    if these.not_recomputed is not None:  # only full recompute has them, under schedules without virtual stages
         saved_s = _dot(these.not_recomputed, times.recompute_s[:-2, key])
         layers_back_s, backward_s = layers_back_s - saved_s, backward_s - saved_s
     host_s, host_back_s = _host_s(these, blocks[:-2] * share, slice(None), these.not_recomputed)
@@ -193,8 +193,7 @@ def _host_s(
     some: slice | NDArray[np.intp],
     not_recomputed: Floats | None,
 ) -> tuple[Floats, Floats]:
-    """Return the seconds in which the host launches the forward and the backward pass of ``layers`` of some candidates,
-    [.., S]."""
+    """Return the seconds of the host's launches of the forward and the backward pass of ``layers``, [.., S]."""
     key = these.key[some]
     return host_passes_s(
         these.context, layers, these.shard.recompute[key], these.shard.tp[key], these.pp[some], not_recomputed
@@ -202,8 +201,10 @@ def _host_s(
 
 
 def _path_s(these: _Candidates) -> Floats:
-    """Compute the seconds [S] of the longest path through a schedule where pipeline ranks alone do not tell it: virtual
-    stages in rounds, or along a V; 0 elsewhere."""
+    """Compute the seconds [S] of the longest path through a schedule, where pipeline ranks do not determine it.
+
+    They do not for virtual stages in rounds or along a V; 0 for other schedules.
+    """
     path_s = np.zeros(len(these.plan))
     if these.plans.paths is not None:
         some = np.flatnonzero(these.plans.paths.held.sum(axis=(0, 1))[these.plan])
@@ -215,7 +216,7 @@ def _path_s(these: _Candidates) -> Floats:
 
 
 def _interleaved_s(these: _Candidates, some: NDArray[np.intp]) -> Floats:
-    """Compute the seconds of the longest path of some candidates whose virtual stages run in rounds."""
+    """Compute the seconds of the longest path of some candidates with virtual stages in rounds."""
     assert these.plans.paths is not None
     times, key, once_s = these.times, these.key[some], these.context.framework.host_microbatch_s
     paths = these.plans.paths.columns(these.plan[some])
@@ -230,12 +231,12 @@ def _interleaved_s(these: _Candidates, some: NDArray[np.intp]) -> Floats:
         backward_s = backward_s - _dot(kept, times.recompute_s[:-2, key])
     groups = (these.microbatches / these.pp)[some]
     seconds = path_seconds(paths, np.maximum(forward_s, host_s), np.maximum(backward_s, host_back_s), once_s, groups)
-    # What the host takes once per microbatch is added to every step.
+    # Host time per microbatch is added to every step.
     return seconds - once_s * these.microbatches[some]
 
 
 def _vee_passes(these: _Candidates, some: NDArray[np.intp]) -> VeePasses:
-    """Return the passes of both virtual stages of every rank of some candidates whose stages turn back as a V."""
+    """Return the passes of both virtual stages of every rank of some candidates with stages along a V."""
     assert these.plans.down is not None
     plan, times, key = these.plan[some], these.times, these.key[some]
     down = these.plans.down[:, :, plan]
@@ -299,8 +300,11 @@ def _groups(layers: NDArray[np.int64]) -> Floats | None:
 
 
 def _left_of_chunks(layers: Floats, some: NDArray[np.int64]) -> Floats | None:
-    """Return which of the layers of virtual stages [kinds, ...] stand behind the first ``some`` (0: none do), kinds in
-    equal shares; None where all are recomputed or none."""
+    """Return the layers of virtual stages [kinds, ...] after the first ``some`` (0: none), in equal shares of each
+    kind.
+
+    None where all or no layers are recomputed.
+    """
     if not some.any():
         return None
     total = layers.sum(axis=0)
@@ -311,10 +315,10 @@ def _left_of_chunks(layers: Floats, some: NDArray[np.int64]) -> Floats | None:
 def _launched_s(
     passes_s: Floats, layers_s: Floats, launches_s: Floats, launch_bound: NDArray[np.bool_], rounds: Floats
 ) -> Floats:
-    """Return the seconds of passes that are no shorter than their launches, [R, S].
+    """Return the seconds of passes, at least their launches, [R, S].
 
-    Every virtual stage of an interleaved device waits for the host by itself: where layers are ``launch_bound``, what
-    embedding or head take besides (``passes_s`` less ``layers_s``) makes up for it in one of ``rounds`` alone.
+    Every virtual stage of an interleaved device waits for the host separately: where layers are ``launch_bound``, the
+    additional time of embedding or head (``passes_s`` less ``layers_s``) hides launches in only one of ``rounds``.
     """
     whole = np.maximum(passes_s, launches_s)
     some = np.flatnonzero(launch_bound)
@@ -326,7 +330,7 @@ def _launched_s(
 
 
 def _passes_s(blocks: Floats, values: Floats, share: Floats) -> tuple[Floats, Floats]:
-    """Return a ``share`` of the sum over blocks as ``_dot`` does, and that over layers alone before it, whole."""
+    """Return the sum over layers alone, and a ``share`` of the sum over all blocks (``_dot``)."""
     layers = _dot(blocks[:-2], values[:-2])
     whole = layers + blocks[-2] * values[-2]
     whole += blocks[-1] * values[-1]

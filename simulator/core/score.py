@@ -1,8 +1,8 @@
 """The vectorised core: seconds and bytes of every candidate of a table.
 
-A candidate's cost is put together from sub-results that depend on few axes. Each is computed once per distinct key and
+A candidate's cost is assembled from sub-results that depend on few axes. Each is computed once per distinct key and
 gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, schedule, split), replicas (all but the
-microbatch), pipelines (all but zero and placement), transfers. No Python object is made per candidate.
+microbatch), pipelines (all but zero and placement), transfers. No Python object is created per candidate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     """Return time and memory of every candidate of ``table``, legal or not, row by row.
 
     Raises:
-        RequestError: the device lacks the workload's precision, or a cost rule knows no such operator or link.
+        RequestError: the device lacks the workload's precision, or a cost rule does not know an operator or link.
     """
     if rack_devices(context.cluster):
         return _on_racks(context, table)
@@ -56,7 +56,7 @@ def _on_racks(context: Context, table: StrategyTable) -> ScoreTable:
 
 
 def _scores(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return the scores of a table all of whose rows have the same racks."""
+    """Return the scores of a table whose rows all use the same racks."""
     groups = _by_software(table)
     if len(groups) < 2:
         scores = _same_software(running(context, groups[0][0] if groups else 0), table)
@@ -67,8 +67,10 @@ def _scores(context: Context, table: StrategyTable) -> ScoreTable:
 
 
 def peaks(context: Context, table: StrategyTable) -> Floats:
-    """Return the peak memory [N], in bytes, of every candidate of ``table``, all of whose stages are alike: that of
-    ``score`` before measured runs correct it."""
+    """Return the peak memory [N] of every candidate of a table with equal stages, in bytes.
+
+    It equals the result of ``score`` without correction by measured runs.
+    """
     found = np.empty(len(table))
     for on, rows in _by_software(table):
         found[rows] = _peaks(running(context, on), table.take(rows))
@@ -76,7 +78,7 @@ def peaks(context: Context, table: StrategyTable) -> Floats:
 
 
 def fits(context: Context, table: StrategyTable) -> NDArray[np.bool_]:
-    """Check whether each candidate of ``table`` fits in memory, [N]; as ``score`` says."""
+    """Check whether each candidate of ``table`` fits in memory, [N], as in ``score``."""
     if table.stage_choices or context.correction is not None:
         return score(context, table).fits
     return np.asarray(peaks(context, table) <= context.memory_limit_bytes)
@@ -95,7 +97,7 @@ def _peaks(context: Context, table: StrategyTable) -> Floats:
 
 
 def _by_software(table: StrategyTable) -> list[tuple[int, NDArray[np.intp]]]:
-    """Return the switches that are on in some rows of a table, with those rows."""
+    """Return the sets of switches that rows of a table turn on, with their rows."""
     software, own = table.choices["software"], table.codes["software"]
     if not len(software) or not software.any():
         return [(0, np.arange(len(table)))]
@@ -104,7 +106,7 @@ def _by_software(table: StrategyTable) -> list[tuple[int, NDArray[np.intp]]]:
 
 
 def _order_of(groups: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
-    """Return the place of every row of a table in its groups, one behind the other."""
+    """Return the position of every row of a table in its concatenated groups."""
     return np.argsort(np.concatenate(groups), kind="stable")
 
 
@@ -114,8 +116,10 @@ def _same_software(context: Context, table: StrategyTable) -> ScoreTable:
 
 
 def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s: Mapping[str, Floats]) -> ScoreTable:
-    """Return scores as measured runs correct them, where the context was calibrated; ``time_s``: parts of the step as
-    this level predicts them, by which strategies are told to be alike."""
+    """Return scores corrected by measured runs, where the context was calibrated.
+
+    ``time_s``: parts of the step by this level, which measure the similarity of strategies.
+    """
     known = context.correction
     if known is None:
         return scores
@@ -125,7 +129,7 @@ def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s
 
 
 def _flat(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return the scores of a table whose stages are alike."""
+    """Return the scores of a table with equal stages."""
     plan_keys = table.distinct(*PLAN_AXES)
     plans = stage_plans(context, table, plan_keys.rows)
     keys = table.distinct(*dict.fromkeys((*PIPELINE_AXES, *layer_axes(context))))
@@ -140,7 +144,7 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
 
 
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return the scores of a table some rows of which have stages that differ."""
+    """Return the scores of a table in which some rows have different stages."""
     staged = np.array([choices is not None for choices in table.stage_choices])
     parts = [staged_score(context, table.take(np.flatnonzero(staged)))]
     if not staged.all():

@@ -1,4 +1,4 @@
-"""Costs of one stage for many ways to fill it, from which dynamic programming over stages chooses."""
+"""Costs of one stage under many options, the input of dynamic programming over stages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -33,7 +33,7 @@ STAGE_AXES = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "shard", "sche
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOptions:
-    """K ways to fill a stage, shape K each."""
+    """K options of a stage (layers, recompute, shares on the host), shape K each."""
 
     number: Ints
     """Of the stage."""
@@ -52,19 +52,19 @@ class StageOptions:
         return len(self.number)
 
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "StageOptions":
-        """Return some of the ways."""
+        """Return some of the options."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return StageOptions(**{name: value[rows] for name, value in values.items() if value is not None})
 
     def beside(self, others: "StageOptions") -> "StageOptions":
-        """Return these ways and others after them; both say what is on the host, or neither."""
+        """Return these options followed by others; both or neither must have shares on the host."""
         pairs = {each.name: (getattr(self, each.name), getattr(others, each.name)) for each in fields(self)}
         return StageOptions(**{name: np.concatenate(both) for name, both in pairs.items() if both[0] is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionCosts:
-    """Costs of K ways to fill a stage, shape K each."""
+    """Costs of K options of a stage, shape K each."""
 
     time_s: Floats
     """One microbatch, forward and backward."""
@@ -82,15 +82,19 @@ class OptionCosts:
 
 
 def option_costs(context: Context, strategy: Strategy, options: StageOptions) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the seconds of one microbatch, forward and backward, with the traffic of replicas that stands alone, and
-    whether the stage fits into memory; shape K. ``strategy``: as for ``class_costs``."""
+    """Return the seconds of one microbatch, forward and backward, and whether the stage fits into memory; shape K.
+
+    Seconds include exposed replica traffic. ``strategy``: see ``class_costs``.
+    """
     costs = class_costs(context, strategy, options)
     return costs.time_s, costs.peak_bytes <= context.memory_limit_bytes
 
 
 def class_costs(context: Context, strategy: Strategy, options: StageOptions) -> OptionCosts:
-    """Return what ways to fill a stage cost, ``time_s`` with its share of the traffic of replicas that stands alone;
-    ``strategy`` gives everything but layers, recompute and shares on the host."""
+    """Return the costs of options of a stage; ``time_s`` includes its share of exposed replica traffic.
+
+    ``strategy`` has all settings except layers, recompute and shares on the host.
+    """
     context = running(context, strategy.software)
     second = np.array([in_second_half(stage, strategy.pp) for stage in range(strategy.pp)])[options.number]
     halves = [strategy.half(False), strategy.half(True)]
@@ -106,10 +110,10 @@ def class_costs(context: Context, strategy: Strategy, options: StageOptions) -> 
 def alone_s(
     context: Context, time_s: Floats, reduce_s: Floats, gather_s: Floats, zero: Floats, pp: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of traffic of replicas that no pass hides: in every microbatch, and once a step.
+    """Return the exposed seconds of replica traffic: in every microbatch, and once per step.
 
-    ``time_s``: one microbatch; a third of it is the forward pass. Parameters come under the forward pass before (a
-    second time under the backward one), gradients leave under the backward pass that completes them.
+    ``time_s``: one microbatch, a third of it forward. Parameters are gathered during the preceding forward pass (and
+    again during the backward pass); gradients are reduced during the backward pass that completes them.
     """
     profile, forward_s, backward_s = context.framework, time_s / 3, 2 * time_s / 3
     each = reduces_each(profile, zero, pp)
@@ -129,8 +133,10 @@ def alone_s(
 def stage_costs(
     context: Context, options: StageOptions, degrees: Mapping[str, Floats], second: NDArray[np.bool_] | None = None
 ) -> OptionCosts:
-    """Return what ways to fill a stage cost, each with its own ``degrees`` (``STAGE_AXES``, shape K each); ``second``:
-    whether it stands in a half of the pipeline with another tp."""
+    """Return the costs of options of a stage with their own ``degrees`` (``STAGE_AXES``, shape K each).
+
+    ``second``: whether the stage is in a half of the pipeline with another tp.
+    """
     rows = rows_of_stages(
         context,
         start=options.start[None, :],
@@ -160,9 +166,11 @@ def stage_costs(
 
 
 def least_pace_s(context: Context, table: StrategyTable, *, hosted: bool = False) -> Floats:
-    """Return the seconds of one microbatch on a stage, as in ``option_costs``, if the model were cut into ``pp`` equal
-    parts, shape N: no slowest stage is faster. Infinite where parameters, gradients and optimizer alone exceed the
-    device's memory; ``hosted``: where the first two do, since the optimizer's states may lie on the host."""
+    """Return a lower bound of the slowest stage's seconds of one microbatch, as in ``option_costs``, shape N.
+
+    It divides the model into ``pp`` equal parts. Infinite where parameters, gradients and optimizer states alone exceed
+    the device's memory; ``hosted``: without optimizer states, which may be on the host.
+    """
     software, paces_s = table.column("software"), np.zeros(len(table))
     for switches in np.unique(software):
         rows = np.flatnonzero(software == switches)
@@ -185,7 +193,7 @@ def _least_pace_s(context: Context, table: StrategyTable, hosted: bool) -> Float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastParts:
-    """Least time and memory of all layers of a model on one kind of device, for N candidates."""
+    """Lower bounds of time and memory of all layers of a model on one kind of device, for N candidates."""
 
     passes_s: Floats
     """One microbatch, by block (kinds of layers, embedding, head), [B, N]."""
@@ -198,8 +206,10 @@ class LeastParts:
 
 
 def least_parts(context: Context, table: StrategyTable) -> LeastParts:
-    """Return what all layers of the model take on the devices of a context, if one stage had them all: any stage takes
-    at least its share of it."""
+    """Return the lower bounds for one stage with all layers of the model on the devices of a context.
+
+    The cost of any stage is at least its share of them.
+    """
     software, parts = table.column("software"), dict[str, Floats]()
     for switches in np.unique(software):
         rows = np.flatnonzero(software == switches)
@@ -213,7 +223,7 @@ def _least_parts(context: Context, table: StrategyTable) -> dict[str, Floats]:
     whole, profile = _whole_model(context, table), context.framework
     parts = _replicas_of(context, table, whole.blocks / table.column("pp"))
     traffic = _replicas_of(context, table, whole.blocks * np.ones(len(table)))
-    # Traffic that no pass can hide by the software's rules, of steps that reduce and gather once at least.
+    # Replica traffic that the software can never hide, with one reduction and one gather per step.
     exposed_s = (1 - profile.overlap_gradients) * traffic.reduce_s + (1 - profile.overlap_parameters) * traffic.gather_s
     return {
         "passes_s": whole.forward_s + whole.backward_s + whole.unpaired_s,
@@ -264,7 +274,7 @@ def _states_fit(context: Context, costs: ReplicaCosts, *, hosted: bool) -> NDArr
 
 
 def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
-    """Return the seconds for which a step waits for transfers between stages, shape N."""
+    """Return the exposed seconds of transfers between stages, shape N."""
     keys = table.distinct(*P2P_AXES)
     columns = ("schedule", "pp", "dp", "mbs")
     schedule, pp, dp, mbs = (table.column(axis).astype(np.float64) for axis in columns)
@@ -275,7 +285,7 @@ def least_p2p_s(context: Context, table: StrategyTable) -> Floats:
 
 
 def _replicas_of(context: Context, table: StrategyTable, blocks: Floats) -> ReplicaCosts:
-    """Cost the replicas of a stage with some ``blocks`` [B, N]."""
+    """Return the replica costs of a stage with ``blocks`` [B, N]."""
     degrees = {axis: table.column(axis).astype(np.float64) for axis in REPLICA_DEGREES}
     parameters = stage_parameters(context, blocks[:, None, :], degrees["tp"], degrees["ep"], degrees["etp"])
     return replica_costs(context, Replicas(parameters=parameters, **degrees))

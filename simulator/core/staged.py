@@ -1,7 +1,7 @@
-"""Scores of strategies whose stages differ in what they recompute or in tp.
+"""Scores of strategies whose stages differ in recompute or in tp.
 
-Every cost comes from the rules of the flat core, stage by stage; the step is put together by the core's own last step.
-Where all stages are alike the figures are those of the flat core.
+Every cost comes from the rules of the flat core, stage by stage; the core's last step assembles the step. For equal
+stages the results equal the flat core's.
 """
 
 import numpy as np
@@ -20,8 +20,9 @@ from forerun.spaces.strategies import Context, Placement, StrategyTable
 
 
 def staged_score(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return time and memory of every row of ``table``, none of which may have virtual stages; ``context`` runs with
-    the switches that the rows turn on.
+    """Return time and memory of every row of ``table``, all without virtual stages.
+
+    ``context`` runs with the switches that the rows turn on.
 
     Raises:
         RequestError: as for ``score``.
@@ -30,7 +31,7 @@ def staged_score(context: Context, table: StrategyTable) -> ScoreTable:
 
 
 def score_rows(context: Context, rows: StageRows) -> ScoreTable:
-    """Return time and memory of N strategies whose stages are given."""
+    """Return time and memory of N strategies given by their stages."""
     passes = stage_passes(context, rows)
     columns: np.ndarray[tuple[int], np.dtype[np.intp]] = np.arange(rows.number.shape[1])
     pp, count, schedule = rows.pp[0], rows.microbatches[0], rows.schedule[0]
@@ -76,7 +77,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
 
 
 def stage_p2p_s(context: Context, rows: StageRows) -> Floats:
-    """Return the seconds from each stage to the next and back, [2, S - 1, N]; 0 behind the last stage."""
+    """Return the seconds from each stage to the next and back, [2, S - 1, N]; 0 after the last stage."""
     ends = [
         P2pEnd(tp=rows.tp[side], dp=rows.dp[side], mbs=rows.mbs[side], sp=rows.sp[side].astype(np.float64))
         for side in (slice(None, -1), slice(1, None))
@@ -88,9 +89,11 @@ def stage_p2p_s(context: Context, rows: StageRows) -> Floats:
 
 
 def _mean_p2p_s(context: Context, time: PipelineTime, pp: Floats, each_p2p_s: Floats) -> Floats:
-    """Return what one of the ``time.exposed_p2p`` in the way takes on average: sends under computation are waited for
-    at all stages alike, and of those that block only the crossings of filling and draining are, others at the
-    slowest."""
+    """Return the mean seconds of one of ``time.exposed_p2p`` transfers.
+
+    Sends during computation are exposed equally at all stages; of blocking sends only the crossings of filling and
+    draining are, and the others count at the slowest stage.
+    """
     if not each_p2p_s.shape[1]:
         return np.zeros_like(pp)
     crossings = 2 * (pp - 1)

@@ -1,4 +1,4 @@
-"""Costs of each stage of strategies whose stages differ, by the rules of all strategies, gathered stage by stage."""
+"""Costs of each stage of strategies with different stages, by the common rules, gathered stage by stage."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class StagePasses:
 
 
 def stage_passes(context: Context, rows: StageRows) -> StagePasses:
-    """Cost a microbatch on every stage."""
+    """Return the costs of a microbatch on every stage."""
     shard, recomputed, rest = _shards(context, rows)
     times = known_block_times(context, shard)
     repeated, others = _blocks(rows)
@@ -59,7 +59,7 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
         for blocks, kind in ((repeated, rows.kind), (others, none))
     ]
     host_forward_s, host_backward_s = host[0][0] + host[1][0], host[0][1] + host[1][1]
-    # As in the events: each pass takes the longer of device and host, and the difference is time without work.
+    # As in the event level: each pass takes the longer of device and host, and the difference is idle time.
     device_s = forward_s + backward_s
     forward_s, backward_s = np.maximum(forward_s, host_forward_s), np.maximum(backward_s, host_backward_s)
     parts = {
@@ -78,17 +78,17 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
 
 
 def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> ReplicaCosts:
-    """Return the once-per-step costs of N strategies: of the half that takes longest, memory of every stage.
+    """Return the once-per-step costs of N strategies: time of the slower half, memory of every stage.
 
-    The second half gathers while the first microbatch fills the first half, and reduces while the last one drains from
-    it; only what goes beyond counts. The degrees of a half are those of its first, or of its last stage.
+    The second half gathers while the first microbatch fills the first half, and reduces while the last one drains; only
+    the excess counts. The degrees of a half are those of its first, or of its last stage.
     """
     parameters = stage_parameters(context, rows.blocks, rows.tp, rows.ep, rows.etp)
     first = _half(context, rows, parameters, ~rows.second, 0)
     if not rows.second.any():
         return first
     second = _half(context, rows, parameters, rows.second | ~rows.second.any(axis=0), -1)
-    # Stages of the first half run before the second has its first microbatch, and after it had its last.
+    # Stages of the first half run before the second half has its first microbatch, and after its last one.
     before = rows.exists * ~rows.second * rows.second.any(axis=0)
     each = reduces_each(context.framework, rows.zero[0], rows.pp[0])
     early_s = {
@@ -110,7 +110,7 @@ def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> Re
 def _half(
     context: Context, rows: StageRows, parameters: StageParameters, member: NDArray[np.bool_], end: int
 ) -> ReplicaCosts:
-    """Return the costs of the stages of one half; all others count as the one at the ``end`` of the pipeline."""
+    """Return the costs of the stages of one half; all other stages count as the one at the ``end`` of the pipeline."""
     own = {
         field.name: np.where(member, getattr(parameters, field.name), getattr(parameters, field.name)[end])
         for field in dataclasses.fields(StageParameters)
@@ -121,18 +121,18 @@ def _half(
 
 
 def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
-    """Return the distinct ways to cut a layer, and which one each stage's recomputed and other layers have, [S, N]."""
+    """Return the distinct shards of a layer, and the shard of each stage's recomputed and other layers, [S, N]."""
     common: NDArray[np.int64] = np.zeros(rows.number.shape, dtype=np.int64)
     separate_fp32 = accumulates_separately(context, rows.zero)
     for axis, bits in _BITS.items():
         if axis != "kind":
             values = separate_fp32 if axis == "separate_fp32" else getattr(rows, axis)
-            # One whole number per shard makes ``np.unique`` find the distinct ones in a single sort.
+            # One integer per shard lets ``np.unique`` find the distinct ones in a single sort.
             common = (common << bits) | values.astype(np.int64)
     keys = np.stack([(common << _BITS["kind"]) | kind for kind in (rows.kind, np.zeros_like(rows.kind))])
     distinct, inverse = np.unique(keys, return_inverse=True)
     shares, share = np.unique(rows.away, return_inverse=True)
-    if len(shares) > 1:  # further bits have no room
+    if len(shares) > 1:  # further bits do not fit
         both = inverse.reshape(keys.shape) * len(shares) + share.reshape(rows.away.shape)
         pairs, inverse = np.unique(both, return_inverse=True)
         distinct, shares = distinct[pairs // len(shares)], shares[pairs % len(shares)]
@@ -158,7 +158,7 @@ def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:
 
 
 def _blocks(rows: StageRows) -> tuple[Floats, Floats]:
-    """Return the blocks that a stage recomputes, and its others; embedding and head are among these."""
+    """Return the blocks that a stage recomputes, and its other blocks (including embedding and head)."""
     repeated = np.concatenate((rows.recomputed, np.zeros_like(rows.blocks[-2:])))
     return repeated, rows.blocks - repeated
 
@@ -174,7 +174,7 @@ def _dot(blocks: Floats, values: Floats, key: Keys) -> Floats:
 def _memory(
     context: Context, rows: StageRows, shard: Shard, groups: tuple[tuple[Floats, Keys], tuple[Floats, Keys]]
 ) -> StageMemory:
-    """Return the activation memory of every stage: that of both groups of layers."""
+    """Return the activation memory of every stage, from both groups of layers."""
     vpp = np.ones_like(rows.pp)
     one, other = (
         activation_memory(context, shard, key, blocks, rows.number, rows.schedule, rows.pp, vpp, rows.microbatches)

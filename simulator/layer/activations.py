@@ -1,7 +1,8 @@
 """Bytes that one layer keeps for its backward pass, per microbatch and device.
 
-Counted tensor by tensor as Korthikanti et al. (arXiv 2205.05198, section 4) do, for any attention, MLP and precision.
-Tensors between the tensor-parallel blocks are whole on every tensor rank unless sequence parallel cuts them.
+Tensors are counted one by one as by Korthikanti et al. (arXiv 2205.05198, section 4), for any attention, MLP and
+precision. Tensors between the tensor-parallel blocks are complete on every tensor rank unless sequence parallelism
+shards them.
 """
 
 from collections.abc import Sequence
@@ -26,9 +27,11 @@ _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activations:
-    """Bytes per layer, shape K each: ``kept`` from forward to backward; ``working`` what exists only while this layer's
-    backward runs (the recomputed part and gradients); ``whole`` and ``gradients`` what would be kept and work without
-    recompute."""
+    """Bytes per layer, shape K each.
+
+    ``kept``: from forward to backward; ``working``: only during this layer's backward pass (recomputed part and
+    gradients); ``whole`` and ``gradients``: kept and working bytes without recompute.
+    """
 
     kept: Floats
     working: Floats
@@ -37,7 +40,7 @@ class Activations:
 
 
 def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activations:
-    """Size the activations that a layer keeps under each shard's recompute choice."""
+    """Return the activations that a layer keeps under each shard's recompute choice."""
     width, hidden = activation_bytes(context.workload.precision), layer.width(context.model)
     shard = shard_of_layer(context, layer, shard)
     boundary = width * shard.inner_tokens * hidden
@@ -83,8 +86,10 @@ def layer_activations(context: Context, layer: Layer, shard: Shard) -> Activatio
 
 
 def _norm_outputs(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
-    """What separate norms before the blocks make, as the products after them keep it; and what eager ones leave
-    behind."""
+    """Bytes of the outputs of separate norms before the blocks, with the intermediates of eager norms.
+
+    Outputs have the precision in which the following products keep them.
+    """
     per_norm = saved_input_bytes(context.workload.precision)
     if not layer.norm_bias and "rmsnorm" in context.eager:
         per_norm += 4.0 + activation_bytes(context.workload.precision)
@@ -92,14 +97,14 @@ def _norm_outputs(context: Context, layer: Layer, shard: Shard, hidden: int) -> 
 
 
 def _up_projected(context: Context, layer: Layer, shard: Shard) -> Floats:
-    """Queries, keys and values that latent attention makes of its latents."""
+    """Bytes of the queries, keys and values that latent attention computes from its latents."""
     attention = layer.attention
     widths = (attention.query_width, attention.key_width, attention.value_width)
     return np.asarray(activation_bytes(context.workload.precision) * shard.tokens * locals_of(widths, shard.tp))
 
 
 def _parts_of_mixture(context: Context, mlp: MixtureOfExperts, shard: Shard) -> tuple[Floats, Floats]:
-    """What routed experts' activations make, and the inner tensors of shared experts."""
+    """Bytes of the output of routed experts' activations, and of the inner tensors of shared experts."""
     width, saved = _inner_bytes(context), saved_input_bytes(context.workload.precision)
     eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.eager else 0
     routed = shard.tokens / shard.tp * mlp.routed_copies * shard.etp * context.workload.moe_imbalance
@@ -109,7 +114,7 @@ def _parts_of_mixture(context: Context, mlp: MixtureOfExperts, shard: Shard) -> 
 
 
 def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
-    """Outputs of attention cores and of every second matrix product of a layer from the first, read again or not."""
+    """Bytes of the outputs of attention cores and of every second matrix product of a layer, from the first on."""
     steps: list[Step] = []
     for mixer in (layer.mixer, layer.cross_attention):
         if mixer is not None and layer.attends:
@@ -137,8 +142,11 @@ def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: 
 
 
 def _between_blocks(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
-    """Inputs of the norms and of the blocks (two tensors per norm), dropout masks of a byte where they are kept, and
-    what an eager RMSNorm leaves behind (its input in fp32 and the normalised value)."""
+    """Bytes of inputs of norms and blocks, dropout masks and intermediates of eager RMSNorms.
+
+    Every norm has two tensors, and a mask takes one byte per element where it is kept; the intermediates are the input
+    in fp32 and the normalised value.
+    """
     width, profile = activation_bytes(context.workload.precision), context.framework
     per_norm = width + saved_input_bytes(context.workload.precision) + (1.0 if profile.dropout else 0.0)
     if not layer.norm_bias and "rmsnorm" in context.eager:
@@ -156,7 +164,7 @@ def gathered_buffers(context: Context, layer: Layer, shard: Shard) -> Floats:
 
 
 def _mixer(context: Context, kept: Kept, shard: Shard) -> Floats:
-    """Inner tensors of a mixer; an eight-bit copy of its last product's input besides, where that keeps one."""
+    """Bytes of the inner tensors of a mixer, with an 8-bit copy of its last product's input where one is kept."""
     precision = context.workload.precision
     width = activation_bytes(precision)
     total = width * shard.tokens * locals_of(kept.inner, shard.tp)
@@ -168,9 +176,11 @@ def _mixer(context: Context, kept: Kept, shard: Shard) -> Floats:
 
 
 def _cores(context: Context, steps: Sequence[Step], shard: Shard, seq_len: int) -> Floats:
-    """What softmax cores keep: log-sums for flash attention; else the softmax (in fp32 and cast, with its mask, where
-    it is not fused: one tensor where nothing is cast), the dropped-out softmax and the dropout mask. Scans recompute
-    theirs."""
+    """Bytes that softmax cores keep; scans recompute their states.
+
+    Flash attention keeps log-sums; other kernels keep the softmax (also in fp32 with its mask where it is not fused;
+    one tensor where nothing is cast), the softmax after dropout and the dropout mask.
+    """
     width, total = activation_bytes(context.workload.precision), np.zeros_like(shard.tokens)
     for step in steps:
         if not isinstance(step, Softmax):
@@ -187,7 +197,7 @@ def _cores(context: Context, steps: Sequence[Step], shard: Shard, seq_len: int) 
 
 
 def _mlp(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
-    """Inner tensors of the MLP: output of the first product, input of the second, and those of eager activations."""
+    """Bytes of the MLP's inner tensors: output of the first product, input of the second, eager intermediates."""
     mlp, width = layer.feed_forward, _inner_bytes(context)
     eager = 1 if ("swiglu" if mlp.gated else "gelu") in context.eager else 0
     saved = saved_input_bytes(context.workload.precision)
@@ -204,17 +214,17 @@ def _mlp(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
 
 
 def _inner_bytes(context: Context) -> float:
-    """Bytes of a value that the feed-forward keeps besides the inputs of its products."""
+    """Bytes of a value that the feed-forward keeps in addition to the inputs of its products."""
     precision = context.workload.precision
     eight = context.framework.eight_bit_activations and precision in EIGHT_BIT
     return 1.0 if eight else activation_bytes(precision)
 
 
 def _gradients(context: Context, layer: Layer, shard: Shard, hidden: int) -> Floats:
-    """Gradients of activations at their most while a layer runs backward, less what has been freed by then.
+    """Peak bytes of activation gradients during a layer's backward pass, less the activations freed before it.
 
-    That is behind the activation of the feed-forward: the gradient of its input (twice as wide where it is gated)
-    beside that of its output, which takes the place of the output kept; and that of the residual stream."""
+    The peak is after the backward pass of the feed-forward's activation: the gradient of its input (twice as wide if
+    gated), the gradient of its output in place of the kept output, and the gradient of the residual stream."""
     width = activation_bytes(context.workload.precision)
     residual = width * shard.inner_tokens * hidden
     mlp = layer.mlp if layer.feeds_forward else None
@@ -234,9 +244,12 @@ def embedding_activations(context: Context, shard: Shard) -> Floats:
 
 
 def head_activations(context: Context, shard: Shard) -> Floats:
-    """Bytes around the loss, of one microbatch: inputs of final norm and head, and the larger of two moments: logits
-    with their fp32 copies; or, when the head runs backward, the gradient of the logits, that of its weights unless
-    they are held anyway, its input gathered over tensor ranks and the gradient of that."""
+    """Bytes around the loss, of one microbatch: inputs of final norm and head, and the larger of two moments.
+
+    The moments are the logits with their fp32 copies, and the head's backward pass: gradient of the logits, gradient of
+    the head's weights unless it is allocated anyway, the head's input gathered over tensor ranks, and the gradient of
+    this input.
+    """
     model, width = context.model, activation_bytes(context.workload.precision)
     inputs = 2 * width * shard.inner_tokens * model.hidden
     if not model.vocab:

@@ -1,4 +1,4 @@
-"""Keys of what is remembered of blocks: the parts of a request that their costs depend on."""
+"""Cache keys of block costs: the parts of a request on which they depend."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,34 +32,37 @@ Asked = tuple[Same[Any], ...]
 
 
 def asked(context: Context) -> Asked:
-    """Return the key of what block times, and costs of replicas, depend on besides the strategy."""
+    """Return the key of block times and replica costs, apart from the strategy."""
     profile = _of_blocks(context.framework, context.moe)
     return tuple(map(Same, (context.model, context.cluster, _of_sequences(context.workload), profile)))
 
 
 def asked_of_devices(context: Context) -> Asked:
-    """Return the key of what a device computes for a block, which links and overlap do not change."""
+    """Return the key of a device's work for a block, which does not depend on links and overlap."""
     profile = _of_devices(context.framework)
     return tuple(map(Same, (context.model, context.cluster.device, _of_sequences(context.workload), profile)))
 
 
 @lru_cache(maxsize=64)
 def _of_blocks(profile: FrameworkProfile, moe: bool) -> FrameworkProfile:
-    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` alone, or without experts ``OF_EXPERTS``."""
+    """Return one object for all profiles that differ only in ``OF_WHOLE_STEPS``.
+
+    Without experts they may also differ in ``OF_EXPERTS``.
+    """
     found: FrameworkProfile = _first_equal(replace(profile, **OF_WHOLE_STEPS, **({} if moe else OF_EXPERTS)))
     return found
 
 
 @lru_cache(maxsize=64)
 def _of_devices(profile: FrameworkProfile) -> FrameworkProfile:
-    """Return one object for all profiles that differ in ``OF_WHOLE_STEPS`` and ``OF_TRAFFIC`` alone."""
+    """Return one object for all profiles that differ only in ``OF_WHOLE_STEPS`` and ``OF_TRAFFIC``."""
     found: FrameworkProfile = _first_equal(replace(profile, **OF_WHOLE_STEPS, **OF_TRAFFIC))
     return found
 
 
 @lru_cache(maxsize=64)
 def _of_sequences(workload: Workload) -> Workload:
-    """Return one object for all workloads that differ in the sequences of a step and of the training alone."""
+    """Return one object for all workloads that differ only in the sequences of a step or of the training."""
     found: Workload = _first_equal(replace(workload, global_batch=1, tokens=None))
     return found
 

@@ -1,4 +1,4 @@
-"""The operators of every block of a model: a layer by its mixer and feed-forward, the embedding, the head.
+"""Operators of every block of a model: a layer by its mixer and feed-forward, the embedding, the head.
 
 Shards have shape K; communication and launches are not included.
 """
@@ -92,7 +92,7 @@ def embedding_operators(context: Context, shard: Shard) -> Operators:
 
 
 def head_operators(context: Context, shard: Shard) -> Operators:
-    """Return the operators behind the last layer: norm, logits, loss; once more per predicted token (MTP)."""
+    """Return the operators after the last layer: norm, logits, loss; once more per predicted token (MTP)."""
     operators, model = Operators(context, shard), context.model
     half = operators.half_precision()
     wide = np.full_like(shard.tp, model.hidden)

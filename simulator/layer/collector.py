@@ -1,4 +1,4 @@
-"""Operators of one device as records of seconds: matrix products, memory-bound passes, launches, sums of gradients.
+"""Collector of one device's operators as records of seconds: products, memory-bound passes, launches, accumulation.
 
 Each linear operator is three matrix products (forward, data gradient, weight gradient).
 """
@@ -26,8 +26,8 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.models.model import Trains
 from forerun.spaces.strategies import Context, Recompute
 
-# Bytes per parameter and microbatch where gradients are accumulated separately: 16 bit ones are cleared (2), the new
-# ones added to them (6), the sum cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py:
+# Bytes per parameter and microbatch where gradients are accumulated separately: 16-bit ones are cleared (2), new ones
+# are added to them (6), the sum is cast (6) and added to the fp32 buffer (12). DeepSpeed, bf16_optimizer.py:
 # clear_lp_grads and update_hp_grads.
 _SEPARATE_BYTES = 26.0
 
@@ -41,8 +41,11 @@ Size: TypeAlias = tuple[Floats | float, Floats | float, Floats | float]
 
 
 class OperatorCollector:
-    """Collects operators for K shards on the device of a context; its sequences have ``seq_len`` tokens
-    (the workload's unless given). ``part`` of the layer that they belong to is said in the names of those to come."""
+    """Collects operators for K shards on the device of a context.
+
+    Its sequences have ``seq_len`` tokens (default: the workload's). ``part``: part of the layer in the names of the
+    next operators.
+    """
 
     def __init__(self, context: Context, shard: Shard, seq_len: int | None = None) -> None:
         self.context, self.shard = context, shard
@@ -59,12 +62,12 @@ class OperatorCollector:
 
     @property
     def work(self) -> Work:
-        """Sums over all operators so far."""
+        """Return the sums over all operators so far."""
         return work_of(self.records, len(self.shard))
 
     @contextmanager
     def inside(self, module: Recompute) -> Iterator[None]:
-        """Say that what is added belongs to a module that may be recomputed by itself."""
+        """Assign operators added in this block to a module that may be recomputed alone."""
         before, self.modules = self.modules, self.modules | module
         yield
         self.modules = before
@@ -82,8 +85,11 @@ class OperatorCollector:
         speed: float = 1.0,
         together: bool = True,
     ) -> None:
-        """Add ``groups`` matrix products of ``size`` (m, n, k); ``speed``: over that of a matrix library; ``together``:
-        as one kernel, else each by itself, which no run shows to be faster."""
+        """Add ``groups`` matrix products of ``size`` (m, n, k).
+
+        ``speed``: relative to a matrix library; ``together``: as one kernel, otherwise one kernel each, which no run
+        shows to be faster.
+        """
         m, n, k = size
         seconds = gemm_time_s(self.device, precision, m, n, k, groups=groups, kind=kind)
         if not together:
@@ -129,7 +135,7 @@ class OperatorCollector:
         )
 
     def _one_by_one(self, name: str, parts: Floats, kernels: tuple[float, float]) -> None:
-        """Add kernels (forward, backward) of each of some small parts, which take as long as their launches."""
+        """Add kernels (forward, backward) of many small parts, limited by their launches."""
         directions: tuple[Direction, Direction] = ("forward", "input_gradient")
         for direction, each in zip(directions, kernels, strict=True):
             seconds = launched_s(self.device, parts * each)
@@ -150,9 +156,11 @@ class OperatorCollector:
         already_cast: tuple[bool, bool] = (False, False),
         together: bool = True,
     ) -> None:
-        """Add ``groups`` of ``y[m, n] = x[m, k] w[k, n]`` and their gradients; eight-bit precisions add the casts of w,
-        unless it is kept so, and of x and dy, unless another kernel wrote them so (``already_cast``); ``together`` as
-        for ``_matrix``."""
+        """Add ``groups`` of ``y[m, n] = x[m, k] w[k, n]`` and their gradients.
+
+        8-bit precisions add the casts of w, unless it is stored in 8 bit, and of x and dy, unless another kernel wrote
+        them in 8 bit (``already_cast``); ``together``: see ``_matrix``.
+        """
         precision = precision or self.precision
         weight: GemmKind = "weight_gradient_half"
         if self.context.framework.fused_accumulation:
@@ -173,19 +181,18 @@ class OperatorCollector:
                 self._streamed(f"cast to {precision}", cast, groups * m * n, backward=True)
 
     def stream(self, form: str, elements: Floats, name: str = "") -> None:
-        """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly as the profile says."""
+        """Add a memory-bound operator over ``elements`` elements, as one kernel or eagerly according to the profile."""
         fused, elements = form not in self.context.eager, elements * self.wide
         name = name or form.replace("_", " ")
         self._streamed(name, form, elements, fused=fused, repeated=self.by_product)
         self._streamed(name, form, elements, fused=fused, backward=True)
 
     def half_precision(self) -> str:
-        """Precision of what eight-bit training leaves in half precision."""
+        """Precision of tensors that 8-bit training keeps in half precision."""
         return "bf16" if self.precision in EIGHT_BIT else self.precision
 
     def accumulation(self, parameters: Floats) -> None:
-        """Add the pass that adds the fresh gradients of ``parameters`` [K] to the gradient buffer, where no matrix
-        product does it."""
+        """Add the accumulation of new gradients of ``parameters`` [K], where no matrix product accumulates."""
         if not self.context.framework.fused_accumulation:
             moved = parameters * self._added_bytes()
             self.records.append(
@@ -204,10 +211,10 @@ class OperatorCollector:
         self.records[last] = replace(self.records[last], not_recomputed=True)
 
     def keep_trained(self, trains: Trains) -> None:
-        """Drop the gradients that a layer of which only a part is trained has not."""
+        """Drop the gradients that a partly trained layer does not have."""
         wanted = {"all": DIRECTIONS, "adapters": DIRECTIONS[:2], "inputs": DIRECTIONS[:2], "nothing": DIRECTIONS[:1]}
         self.records = [one for one in self.records if one.direction in wanted[trains]]
 
     def _added_bytes(self) -> Floats:
-        """Bytes per parameter that adding a fresh weight gradient up moves."""
+        """Bytes per parameter moved by the accumulation of a new weight gradient."""
         return np.where(self.shard.separate_fp32, _SEPARATE_BYTES, 2.0 + 2.0 * self.gradient_bytes)

@@ -1,8 +1,8 @@
-"""Seconds that one layer spends in communication on one microbatch, and the part of it that computation hides.
+"""Seconds of one layer's communication on one microbatch, and the part of it that computation hides.
 
-Tensor parallel: with sequence parallel every block gathers its input and scatters its output (Korthikanti et al.,
-arXiv 2205.05198, figure 5); without, it all-reduces its output (Shoeybi et al., arXiv 1909.08053). Context parallel
-passes keys and values around; expert parallel sends every token to its experts and back.
+Tensor parallelism: with sequence parallelism every block gathers its input and scatters its output (Korthikanti et al.,
+arXiv 2205.05198, figure 5); without, it all-reduces its output (Shoeybi et al., arXiv 1909.08053). Context parallelism
+passes keys and values around; expert parallelism sends every token to its experts and back.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class LayerTraffic:
     """The same of the backward pass."""
 
     def waiting(self, seconds: float) -> "LayerTraffic":
-        """Return the traffic of tokens with a wait of so many seconds, a third of it in the forward pass."""
+        """Return the expert traffic with an additional wait in seconds, a third of it in the forward pass."""
         if not seconds:
             return self
         return replace(
@@ -60,13 +60,16 @@ class LayerTraffic:
 
 
 class OverlapWindow:
-    """Computation that communication can run under; no second of it hides two communications."""
+    """Computation that can hide communication; no second of it hides two communications."""
 
     def __init__(self, free_s: Floats) -> None:
         self.free_s = free_s
 
     def exposed(self, communication_s: Floats, share: float, most_s: Floats | None = None) -> Floats:
-        """Seconds left when up to ``share`` of a communication runs under what is free, and ``most_s`` at most."""
+        """Return the exposed seconds of a communication.
+
+        The free window hides up to ``share`` of it, and at most ``most_s``.
+        """
         window_s = self.free_s if most_s is None else np.minimum(self.free_s, most_s)
         hidden_s = np.minimum(communication_s * share, window_s)
         self.free_s = self.free_s - hidden_s
@@ -75,8 +78,7 @@ class OverlapWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSync:
-    """Seconds in which tensor ranks exchange one [tokens, width] activation, shape K; the kind that is not used is
-    0."""
+    """Seconds of tensor ranks' exchange of one [tokens, width] activation, shape K; the unused kind is 0."""
 
     gather_s: Floats
     """To bring it to all of them, with sequence parallel."""
@@ -87,12 +89,12 @@ class TensorSync:
 
     @property
     def once_s(self) -> Floats:
-        """One synchronisation of a block's forward pass."""
+        """Seconds of one synchronisation in a block's forward pass."""
         return self.gather_s + self.scatter_s + self.reduce_s
 
 
 def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
-    """Return the cost of synchronising an activation over tensor ranks, fixed cost of each launch included."""
+    """Return the cost of synchronising an activation over tensor ranks, including the fixed cost of each launch."""
     cluster, profile = context.cluster, context.framework
     size = shard.tokens * width * activation_bytes(context.workload.precision)
     away = np.where(shard.tp > cluster.scale_up_size, profile.tensor_step_s * (shard.tp - 1), 0.0)
@@ -112,8 +114,10 @@ def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
 
 
 def tensor_blocks(layer: Layer) -> int:
-    """Return how many blocks of a layer synchronise their output over tensor ranks: attentions, dense MLP, shared
-    experts."""
+    """Count the blocks of a layer that synchronise their output over tensor ranks.
+
+    They are attentions, dense MLP and shared experts.
+    """
     blocks = (2 if layer.cross_attention else 1) if layer.attends else 0
     routed = isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden
     return blocks + (layer.feeds_forward and not routed)
@@ -122,10 +126,10 @@ def tensor_blocks(layer: Layer) -> int:
 def layer_exchange(
     context: Context, layer: Layer, shard: Shard, work: Work, shorter_s: tuple[Floats | float, Floats | float] = (0, 0)
 ) -> LayerTraffic:
-    """Return the exposed communication of one layer; ``work`` is the computation it may hide under.
+    """Return the exposed communication of one layer; ``work``: computation that may hide it.
 
-    ``shorter_s``: seconds by which the last sum of the forward pass, and that of the backward pass, take less than an
-    all-reduce, because the neighbours need them in parts.
+    ``shorter_s``: saving of the last sum of the forward pass, and of the backward pass, over an all-reduce, because the
+    neighbours need only parts.
     """
     profile, shard = context.framework, shard_of_layer(context, layer, shard)
     blocks = tensor_blocks(layer)
@@ -175,19 +179,19 @@ def layer_exchange(
 
 
 def _beside_experts(context: Context) -> float:
-    """Return what a second of computation takes longer while kernels that send tokens hold some multiprocessors."""
+    """Return the relative slowdown of computation while kernels that send tokens occupy multiprocessors."""
     profile, units = context.framework, context.cluster.device.compute_units
     held = profile.expert_multiprocessors
-    # Devices with fewer units than that (TPUs, Gaudi) move data by engines of their own.
+    # Devices with fewer units (TPUs, Gaudi) have separate engines for data movement.
     beside = bool(profile.overlap_expert) or profile.overlap_shared_experts
     return held / (units - held) if beside and held < units / 2 else 0.0
 
 
 def _readers(context: Context, layer: Layer) -> int:
-    """Return how many column-parallel products of a layer add the gradient of their input up over tensor ranks.
+    """Count the column-parallel products of a layer that all-reduce their input gradient over tensor ranks.
 
-    Products that read the same input are one, or each is a module that adds up its own (Megatron-LM's
-    ColumnParallelLinear). With sequence parallel the input is gathered, and its gradient scattered, once for all.
+    Products with the same input are one, or each is a module with its own all-reduce (Megatron-LM's
+    ColumnParallelLinear). With sequence parallelism the input is gathered, and its gradient scattered, once for all.
     """
     blocks = tensor_blocks(layer)
     if context.framework.merged_products:
@@ -199,8 +203,7 @@ def _readers(context: Context, layer: Layer) -> int:
 
 
 def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
-    """Seconds to bring the keys and values of all context ranks to each of them, or all tokens of a part of the heads
-    to each and back; of a scan, the states in fp32."""
+    """Seconds of context parallelism: exchange of keys and values, of tokens by heads, or of states in fp32 (scans)."""
     total_s = np.zeros_like(shard.tp)
     if not layer.attends or layer.mixer is None or not (shard.cp > 1).any():
         return total_s
@@ -221,8 +224,10 @@ def _context_s(context: Context, layer: Layer, shard: Shard) -> Floats:
 
 
 def _heads_exchange_s(context: Context, core: Softmax, shard: Shard) -> Floats:
-    """Seconds of the all-to-alls of queries, keys, values and outputs between context ranks, one direction. Keys and
-    values of fewer heads than ranks are copied first."""
+    """Seconds of the all-to-alls of queries, keys, values and outputs between context ranks, one direction.
+
+    Keys and values of fewer heads than ranks are copied first.
+    """
     heads = local(core.heads, shard.tp)
     shared = np.maximum(local(core.kv_heads, shard.tp), np.minimum(shard.cp, heads))
     columns = (heads + shared) * (core.head_dim + core.value_head_dim)
@@ -233,7 +238,7 @@ def _heads_exchange_s(context: Context, core: Softmax, shard: Shard) -> Floats:
 def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
     """Seconds of dispatch and combine of one direction: all-to-all over ep, gather and scatter over etp.
 
-    A token that is sent to a domain once is copied there to each of its experts: over its links go all copies.
+    A token sent once to a domain is copied there to each of its experts: the links of the domain carry all copies.
     """
     if not isinstance(layer.mlp, MixtureOfExperts) or not layer.feeds_forward:
         return np.zeros_like(shard.tp)
@@ -259,7 +264,7 @@ def _expert_s(context: Context, layer: Layer, shard: Shard) -> Floats:
 
 
 def _gathered_experts_s(context: Context, shard: Shard) -> Floats:
-    """Seconds to gather the tokens of all expert ranks on each, and to add up what each computed of them."""
+    """Seconds to gather the tokens of all expert ranks on each rank, and to reduce their partial results."""
     ranks = shard.ep * shard.etp
     size = shard.tokens / shard.tp * ranks * context.model.hidden * activation_bytes(context.workload.precision)
     ones = np.ones_like(shard.tp)
@@ -269,10 +274,11 @@ def _gathered_experts_s(context: Context, shard: Shard) -> Floats:
 
 
 def domains_visited(mixture: MixtureOfExperts, domains: Floats) -> Floats:
-    """Return to how many of the scale-up domains that experts stand on a token goes on average.
+    """Return the mean number of scale-up domains with experts to which a token is sent.
 
-    Of top_k copies to random experts on N domains, N (1 - (1 - 1/N)^top_k) go to different ones. N are those that hold
-    a part of any of the token's groups: with M groups on each domain, one is out of reach with (1 - top/groups)^M.
+    Of top_k copies to random experts on N domains, N (1 - (1 - 1/N)^top_k) go to different ones. N counts domains with
+    a part of any of the token's groups: with M groups on each domain, a domain has none of them with probability (1 -
+    top/groups)^M.
     """
     together = np.maximum(mixture.groups / domains, 1.0)
     reached = np.maximum(domains * (1.0 - (1.0 - mixture.top_groups / mixture.groups) ** together), 1.0)
@@ -283,7 +289,7 @@ def ends_exchange_s(context: Context, shard: Shard) -> tuple[Floats, Floats]:
     """Seconds of tensor-parallel communication per direction of (embedding, head).
 
     The vocabulary-parallel loss also reduces three scalars per token (Megatron-LM's cross entropy); a loss over the
-    whole vocabulary gathers the logits.
+    complete vocabulary gathers the logits.
     """
     sync = tensor_sync(context, shard, context.model.hidden)
     once = np.where(shard.sp, sync.scatter_s, sync.reduce_s / 2)

@@ -1,7 +1,7 @@
-"""Products of eight bit and less: what recipes make their inputs of, and what they keep and send of weights.
+"""Products in 8 bit and less: scaling recipes, and the stored and sent forms of weights.
 
-A recipe says which values share a scale: the whole tensor (``delayed``: by its largest value in earlier steps;
-``current``: in this one), tiles of 128 values, of weights 128 x 128 (``block``: arXiv 2412.19437, section 3.3), 32
+A recipe determines which values share a scale: the whole tensor (``delayed``: by its largest value in earlier steps;
+``current``: in this one), tiles of 128 values, for weights 128 x 128 (``block``: arXiv 2412.19437, section 3.3), 32
 values (``mx``: MXFP8), or a row and, for the weight gradient, a column (``row``: torchao's float8 training).
 """
 
@@ -35,7 +35,7 @@ class Recipe:
 RECIPES: Mapping[str, Recipe] = {
     "delayed": Recipe(cast="cast", weight_bytes=INPUT_BYTES["fp8"], one_scale=True),
     "current": Recipe(cast="cast_scaled", weight_bytes=INPUT_BYTES["fp8"], one_scale=True),
-    # Scales in fp32. Partial sums of 128 products are scaled and added up by other warps than multiply meanwhile.
+    # Scales in fp32. Partial sums of 128 products are scaled and accumulated by other warps than those that multiply.
     "block": Recipe(cast="cast_blocks", weight_bytes=1 + 4 / 128**2),
     "mx": Recipe(cast="cast", weight_bytes=INPUT_BYTES["mxfp8"], gathers_weights=False),
     "row": Recipe(cast="cast_rows", weight_bytes=INPUT_BYTES["fp8"]),
@@ -44,7 +44,7 @@ _FOUR_BIT = Recipe(cast="cast_scaled", weight_bytes=INPUT_BYTES["nvfp4"])
 
 
 def recipe_of(context: Context) -> Recipe | None:
-    """Return the recipe of a training; None where its products are not of eight bit or less."""
+    """Return the recipe of a training; None where its products are in more than 8 bit."""
     precision = context.workload.precision
     if precision not in EIGHT_BIT:
         return None
@@ -54,8 +54,10 @@ def recipe_of(context: Context) -> Recipe | None:
 
 
 def gathered_share(context: Context) -> float:
-    """Return the bytes of an activation that is gathered over tensor ranks over those of half precision: inputs of
-    products may travel in eight bit where one scale serves the whole tensor, sums never do."""
+    """Return the bytes of an activation gathered over tensor ranks relative to half precision.
+
+    Inputs of products may be sent in 8 bit where one scale covers the tensor, partial sums never.
+    """
     recipe = recipe_of(context)
     if recipe is None or not (context.framework.eight_bit_gathers and recipe.one_scale):
         return 1.0
@@ -63,21 +65,25 @@ def gathered_share(context: Context) -> float:
 
 
 def weight_layouts(context: Context, recipe: Recipe) -> int:
-    """Return in how many layouts a weight is kept for the products of both passes: tensor cores of Blackwell read
-    either (Transformer Engine, ``is_non_tn_fp8_gemm_supported``)."""
+    """Return the number of layouts in which a weight is stored for the products of both passes.
+
+    Tensor cores of Blackwell read either layout (Transformer Engine, ``is_non_tn_fp8_gemm_supported``).
+    """
     either = context.cluster.device.architecture.startswith("Blackwell")
     return 1 if recipe.one_scale and either else 2
 
 
 def keeps_eight_bit(context: Context) -> bool:
-    """Whether eight-bit weights outlive a microbatch: as copies, or as all there is. Else every microbatch casts."""
+    """Check whether 8-bit weights persist over microbatches (as copies or alone); otherwise every microbatch casts."""
     profile = context.framework
     return profile.eight_bit_copies or (profile.eight_bit_parameters and context.workload.precision not in FOUR_BIT)
 
 
 def renewed_bytes(context: Context) -> float:
-    """Return the memory traffic per weight of a layer of making its eight-bit forms anew once per step, where they are
-    kept: cast from half precision, or the second layout of what was gathered in eight bit."""
+    """Return the memory traffic per weight of renewing stored 8-bit forms once per step.
+
+    They are cast from half precision, or the second layout of a weight gathered in 8 bit.
+    """
     recipe = recipe_of(context)
     if recipe is None or not keeps_eight_bit(context):
         return 0.0

@@ -1,4 +1,4 @@
-"""The distinct layers of a model: entries of equal shape are costed once, wherever they stand."""
+"""The distinct layers of a model: entries of equal shape are costed once."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -8,9 +8,9 @@ from forerun.spaces.models.model import Layer, Model
 
 @lru_cache(maxsize=64)
 def layer_kinds(model: Model) -> tuple[Layer, ...]:
-    """Return the distinct layers of ``model`` in order of first appearance; their counts and names mean nothing.
+    """Return the distinct layers of ``model`` in order of first appearance; their counts and names are arbitrary.
 
-    A model whose layers alternate (gpt-oss: 36 entries) has as many kinds as shapes (2).
+    A model with alternating layers (gpt-oss: 36 entries) has as many kinds as shapes (2).
     """
     return tuple(dict.fromkeys(_shape(layer) for layer in model.layers))
 

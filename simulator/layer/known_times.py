@@ -1,4 +1,4 @@
-"""Times of blocks that were computed before."""
+"""Cache of block times."""
 
 from dataclasses import fields
 from functools import lru_cache
@@ -17,11 +17,11 @@ def _known(_: Asked) -> Remembered[BlockTimes]:
 
 
 def known_block_times(context: Context, shard: Shard) -> BlockTimes:
-    """Return ``block_times(context, shard)``, computing only the shards that were not asked for before."""
+    """Return ``block_times(context, shard)``; only shards that are not cached are computed."""
     return _known(asked(context)).columns(shard, lambda new: block_times(context, new))
 
 
 def forget() -> None:
-    """Drop all that is remembered: a constant of the cost rules itself was changed, as benchmarks that refit it do."""
+    """Clear the cache after a change of the cost rules' own constants, as in benchmarks that refit them."""
     _known.cache_clear()
     known_work.forget()

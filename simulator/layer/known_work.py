@@ -1,4 +1,4 @@
-"""Work of devices for blocks that was computed before: what devices send for them is not part of it."""
+"""Cache of devices' work for blocks, without their communication."""
 
 from dataclasses import fields
 from functools import lru_cache
@@ -16,7 +16,7 @@ READ = tuple(each.name for each in fields(Shard) if each.name not in ("recompute
 
 
 def known_block_work(context: Context, shard: Shard) -> tuple[Work, ...]:
-    """Return ``block_work(context, shard)``, computing only the shards that were not asked for before."""
+    """Return ``block_work(context, shard)``; only shards that are not cached are computed."""
     return _known(asked_of_devices(context)).columns(shard, lambda new: block_work(context, new))
 
 
@@ -32,5 +32,5 @@ def _known(_: Asked) -> Remembered[tuple[Work, ...]]:
 
 
 def forget() -> None:
-    """Drop all that is remembered."""
+    """Clear the cache."""
     _known.cache_clear()

@@ -1,7 +1,7 @@
-"""Seconds that one device computes for one layer on one microbatch, operator by operator.
+"""Seconds of one device's computation for one layer on one microbatch, operator by operator.
 
-Shapes are those of one rank: tensor parallel cuts heads and inner widths, context parallel the sequence, expert
-parallel the experts.
+Shapes are those of one rank: tensor parallelism shards heads and inner widths, context parallelism the sequence, expert
+parallelism the experts.
 """
 
 from collections.abc import Sequence
@@ -24,28 +24,28 @@ from forerun.spaces.models.tuning import adapted_products, adapter_parameters
 from forerun.spaces.strategies import Recompute
 from forerun.spaces.strategies.framework_laws import separate_norms
 
-# Speed of the small products inside a scan over that of a matrix library. Its Triton kernels keep states in fp32 and
-# put decays, masks and sums between products of 64 to 256 rows. Published runs of Nemotron 3 Nano in bf16 and fp8 on
-# H100 and in mxfp8 on GB200 ask for 0.15 to 0.22: one model.
+# Speed of the small products inside a scan relative to a matrix library. Its Triton kernels keep states in fp32 and run
+# decays, masks and sums between products of 64 to 256 rows. Published runs of Nemotron 3 Nano in bf16 and fp8 on H100
+# and in mxfp8 on GB200 fit 0.15 to 0.22 (one model).
 SCAN_SHARE = 0.2
 
-# Kernels of one biased expert, forward and backward (Megatron-core's TEGroupedMLP): its output is cut out, the bias
-# weighted and added; back, gradients of bias and weight are a product and a sum each, cast, joined and added up.
+# Kernels of one biased expert, forward and backward (Megatron-core's TEGroupedMLP): its output is sliced, the bias
+# weighted and added; in the backward pass, gradients of bias and weight are a product and a sum each, cast, joined and
+# accumulated.
 EXPERT_BIAS_KERNELS = (2.0, 11.0)
 
-# Small kernels of one expert beside its products where a loop in PyTorch runs them: its tokens are selected (the host
-# waits for their number), cut out, weighted and added. Qwen3 30B in transformers takes 11 ms more a layer of 128
-# experts than with grouped products on an H100, forward. Backward, where autograd has two for each, only weights that
-# are slices of one tensor were measured, which cost more.
+# Small kernels of one expert in addition to its products where a PyTorch loop runs them: its tokens are selected (the
+# host waits for their number), sliced, weighted and added. Qwen3 30B in transformers takes 11 ms more per layer of 128
+# experts than with grouped products on an H100, forward. Of the backward pass, where autograd has two for each, only
+# weights that are slices of one tensor were measured, which cost more.
 LOOPED_EXPERT_KERNELS = (8.0, 16.0)
 
 
 class Operators(OperatorCollector):
-    """The operators that the parts of a layer consist of: products, attention, scans, mixtures, norms, adapters."""
+    """The operators of the parts of a layer: products, attention, scans, mixtures, norms, adapters."""
 
     def product(self, product: Product) -> None:
-        """Add a product, its columns as one or each by itself. Then their gradients of the input are added up, a pass
-        over it each."""
+        """Add a product, its columns as one product or several, and the sum of several input gradients."""
         shard = self.shard
         tokens = shard.inner_tokens if product.own_tokens else shard.tokens
         inputs = local(product.inputs, shard.tp)
@@ -60,7 +60,7 @@ class Operators(OperatorCollector):
             return
         if self.context.framework.merged_products:
             widths = [sum(widths[1:], widths[0])]
-        # What compiled programs make of one tensor they make once: an input in eight bit for all that read it.
+        # Compiled programs cast a tensor once: one 8-bit input for all products that read it.
         once = "rmsnorm" not in self.context.eager
         for number, width in enumerate(widths):
             self.linear(names[number], tokens, width, inputs, already_cast=(once and number > 0, False))
@@ -68,8 +68,10 @@ class Operators(OperatorCollector):
                 self._streamed("sum of input gradients", "residual_add", tokens * inputs * self.wide, backward=True)
 
     def steps(self, steps: Sequence[Step], keys: float | None = None) -> None:
-        """Add the operators of a mixer or of a dense feed-forward. ``keys``: length attended to where it is another
-        sequence's."""
+        """Add the operators of a mixer or of a dense feed-forward.
+
+        ``keys``: number of keys if they belong to another sequence.
+        """
         for step in steps:
             match step:
                 case Product():
@@ -86,11 +88,13 @@ class Operators(OperatorCollector):
                     self._scores(step)
 
     def _softmax(self, core: Softmax, keys: float | None) -> None:
-        """Add the attention core. Over context ranks it is a kernel per rank and step: with two mirrored chunks each
-        rank sees half of the pairs of every block (causal), and the parts are merged in fp32 after every step.
+        """Add the attention core.
 
-        Chunks of a chunked core are sequences of their own. Keys that an indexer chose cost what a window of as many
-        costs: each query reads them once.
+        Over context ranks it is a kernel per rank and step: with two mirrored chunks each rank computes half of the
+        pairs of every block (causal), and the parts are merged in fp32 after every step.
+
+        Chunks of a chunked core are separate sequences. Keys chosen by an indexer cost as much as a window of the same
+        size: each query reads them once.
         """
         shard, seq, batch = self.shard, self.seq_len, self.shard.mbs
         if core.chunked and core.window is not None and core.window < seq:
@@ -155,8 +159,10 @@ class Operators(OperatorCollector):
             )
 
     def _scan(self, scan: Scan) -> None:
-        """Add a chunked scan: each of its batched products, both gradients of it, and a pass over its tensors. Its
-        backward pass computes the states of chunks again (mamba_ssm's and flash-linear-attention's kernels)."""
+        """Add a chunked scan: its batched products, both gradients of each, and a pass over its tensors.
+
+        The backward pass recomputes the states of chunks (mamba_ssm's and flash-linear-attention's kernels).
+        """
         shard, half, name = self.shard, self.half_precision(), f"{self.part} scan"
         for one in scan.contractions:
             groups = shard.tokens * one.per_token * local(one.units, shard.tp)
@@ -170,8 +176,10 @@ class Operators(OperatorCollector):
         self._streamed(name, "copy", 3 * moved, direction="input_gradient")
 
     def _scores(self, scores: Scores) -> None:
-        """Add an indexer's scores of half of all pairs, which every tensor rank computes whole, both gradients, and the
-        choice of keys: a pass over the scores in fp32."""
+        """Add an indexer's scores of half of all pairs, both gradients, and the choice of keys.
+
+        Every tensor rank computes all of them; the choice is a pass over the scores in fp32.
+        """
         shard, half = self.shard, self.half_precision()
         rows, columns = self.seq_len / shard.cp, np.full_like(shard.tp, self.seq_len / 2)
         width, groups = np.full_like(shard.tp, scores.head_dim), shard.mbs * scores.heads
@@ -182,9 +190,11 @@ class Operators(OperatorCollector):
         self._matrix(name, "input_gradient", (columns, width, rows), half, "forward", groups)
 
     def mixture(self, mixture: MixtureOfExperts, hidden: int) -> None:
-        """Add router, routed experts at the busiest rank's load, and shared experts. Where experts are fused, their
-        products apply the activation and its gradient, and write their results in eight bit. Biased experts, which are
-        gpt-oss's, have an activation and a bias that no kernel fuses."""
+        """Add router, routed experts at the busiest rank's load, and shared experts.
+
+        Products of fused experts apply the activation and its gradient, and write their results in 8 bit. Biased
+        experts (gpt-oss) have an activation and a bias that no kernel fuses.
+        """
         fused, together = self.context.framework.fused_experts, self.context.framework.grouped_experts
         shard, imbalance = self.shard, self.context.workload.moe_imbalance
         on_rank = mixture.experts / shard.ep
@@ -234,7 +244,7 @@ class Operators(OperatorCollector):
         self.stream("swiglu" if gated else "gelu", elements)
 
     def norms(self, layer: Layer, hidden: int) -> None:
-        """Add the layer's norms and residual additions (with dropout where the profile keeps it)."""
+        """Add the layer's norms and residual additions (with dropout where the profile has it)."""
         profile, elements = self.context.framework, self.shard.inner_tokens * hidden
         form, separate = "layernorm" if layer.norm_bias else "rmsnorm", separate_norms(profile, layer)
         for _ in range(layer.norms - separate):
@@ -247,7 +257,7 @@ class Operators(OperatorCollector):
             self.stream(residual, elements)
 
     def adapters(self, layer: Layer, hidden: int) -> None:
-        """Add the two thin products beside every product that has an adapter, and the sum of both outputs."""
+        """Add the two thin products of every adapter, and the sum with the adapted product's output."""
         shard, rank = self.shard, np.full_like(self.shard.tp, layer.adapter_rank)
         mixture = layer.mlp if isinstance(layer.mlp, MixtureOfExperts) else None
         for one in adapted_products(layer, hidden):
@@ -267,8 +277,10 @@ class Operators(OperatorCollector):
         self.accumulation(beside / shard.tp + inside / (shard.ep * shard.etp))
 
     def table_gradient(self, parameters: Floats) -> None:
-        """Add what the gradient of a table of tokens (``parameters`` [K]) costs besides its rows: it is dense, so that
-        all of it is cleared, and added to the gradient buffer by a pass of its own even where matrix products add up
-        theirs."""
+        """Add the cost of a token table's dense gradient beyond its rows.
+
+        All of it (``parameters`` [K]) is cleared, and added to the gradient buffer in a separate pass, even where
+        matrix products accumulate directly.
+        """
         copied = parameters * (2.0 + self._added_bytes()) / 4.0  # a copied value moves four bytes
         self._streamed("embedding", "copy", copied, direction="weight_gradient")

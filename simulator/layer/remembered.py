@@ -1,4 +1,4 @@
-"""Columns of costs that were computed before: the slices of a search ask for the same shards again and again."""
+"""Cache of cost columns: slices of a search need the same shards many times."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -17,7 +17,7 @@ Columns = TypeVar("Columns")
 
 
 class Remembered(Generic[Columns]):
-    """Costs of shards, each computed once; of those that agree in some ``names`` of a shard, one is computed."""
+    """Costs of shards, computed once per distinct value of ``names``."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -26,7 +26,7 @@ class Remembered(Generic[Columns]):
         self._lock = Lock()
 
     def columns(self, shard: Shard, compute: Callable[[Shard], Columns]) -> Columns:
-        """Return ``compute(shard)`` by computing only the shards that were not asked for before."""
+        """Return ``compute(shard)``; only shards that are not cached are computed."""
         if not len(shard):
             return compute(shard)
         read = np.stack([np.asarray(getattr(shard, name), dtype=np.float64) for name in self.names], axis=1)
@@ -38,7 +38,7 @@ class Remembered(Generic[Columns]):
         return found
 
     def _with(self, keys: list[bytes], shard: Shard, compute: Callable[[Shard], Columns]) -> Columns:
-        """Return the columns of everything that is remembered, shards of some ``keys`` among it."""
+        """Return the columns of the cache, extended by shards of some ``keys``."""
         new = {key: row for row, key in enumerate(keys) if key not in self._place}
         if len(self._place) + len(new) > MOST:
             self._place, self._columns = {}, None
@@ -53,7 +53,7 @@ class Remembered(Generic[Columns]):
 
 
 def _each(make: Callable[[Sequence[Floats]], Floats], *records: Any) -> Any:
-    """Return a record every array of which is made of those of some equally built ``records``."""
+    """Return a record whose arrays are combined from equally built ``records``."""
     first = records[0]
     if first is None:
         return None

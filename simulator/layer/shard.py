@@ -1,4 +1,4 @@
-"""Degrees that cut a layer and the size of its microbatch, on which its cost on one device depends."""
+"""Degrees and microbatch size of a layer, which determine its cost on one device."""
 
 from dataclasses import dataclass, replace
 
@@ -22,31 +22,33 @@ _BYTES = {"fp32": 4.0, "tf32": 4.0}
 
 
 def saved_input_bytes(precision: str) -> float:
-    """Bytes of one value of a matrix product's input as it is kept for the weight gradient (a byte in eight-bit
-    training, where Transformer Engine keeps the cast input)."""
+    """Return the bytes of a product's input value kept for the weight gradient.
+
+    It is one byte in 8-bit training, where Transformer Engine keeps the cast input.
+    """
     return 1.0 if precision in EIGHT_BIT else activation_bytes(precision)
 
 
 def parameter_bytes(context: Context) -> tuple[float, float]:
-    """Return the bytes of a parameter of a layer as it is kept, and as it is gathered."""
+    """Return the bytes of a layer's parameter as it is stored, and as it is gathered."""
     profile, precision = context.framework, context.workload.precision
     width, recipe = activation_bytes(precision), recipe_of(context)
     if recipe is None:
         return width, width
     layouts = weight_layouts(context, recipe) * recipe.weight_bytes
-    if profile.eight_bit_parameters and precision not in FOUR_BIT:  # parameters of four bit are kept in half precision
+    if profile.eight_bit_parameters and precision not in FOUR_BIT:  # 4-bit parameters are stored in half precision
         return layouts, recipe.weight_bytes if recipe.gathers_weights else width
     return width + layouts * profile.eight_bit_copies, width
 
 
 def activation_bytes(precision: str) -> float:
-    """Bytes of one activation or weight as it is stored and sent."""
+    """Bytes of one activation or weight, stored or sent."""
     return _BYTES.get(precision, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """K distinct ways to cut a layer: degrees as floats, shape K each."""
+    """K distinct shards of a layer: degrees as floats, shape K each."""
 
     tp: Floats
     cp: Floats
@@ -71,20 +73,22 @@ class Shard:
 
 
 def layer_axes(context: Context) -> tuple[str, ...]:
-    """Return the axes that a layer depends on under the framework of a request: the sharding stage, too, where it
-    decides how gradients are added up."""
+    """Return the axes on which a layer depends under a request's framework.
+
+    The ZeRO stage is one of them where it determines the accumulation of gradients.
+    """
     separate = context.framework.has_main_grad(context.workload.precision)
     return (*LAYER_AXES, "zero") if separate else LAYER_AXES
 
 
 def accumulates_separately(context: Context, zero: NDArray[np.int64] | Floats) -> NDArray[np.bool_]:
-    """Check that gradients are added up in a separate fp32 buffer, per sharding stage."""
+    """Check whether gradients are accumulated in a separate fp32 buffer, per ZeRO stage."""
     profile = context.framework
     return np.asarray((zero <= profile.main_grad_to_zero) & profile.has_main_grad(context.workload.precision))
 
 
 def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> Shard:
-    """Return the shard keys of some rows of a table, whose stages keep on the host what the software does."""
+    """Return the shard keys of some rows of a table; offload to the host is the software's setting."""
     tp, cp, ep, etp, mbs = (
         table.choices[axis][table.codes[axis][rows]].astype(np.float64) for axis in ("tp", "cp", "ep", "etp", "mbs")
     )
@@ -106,7 +110,7 @@ def shard_of(context: Context, table: StrategyTable, rows: NDArray[np.intp]) -> 
 
 
 def shard_of_layer(context: Context, layer: Layer, shard: Shard) -> Shard:
-    """Return the shard with the tokens of a layer whose sequences are not the workload's (the patches of an image)."""
+    """Return the shard with the tokens of a layer whose sequences are not the workload's (patches of an image)."""
     if layer.tokens is None:
         return shard
     share = layer.tokens / context.workload.seq_len

@@ -1,7 +1,7 @@
 """Seconds of every block (layer kinds, embedding, head) on one microbatch: computation and exposed communication.
 
-These are times of the device. Where the host needs longer to launch a stage's kernels than they take, the stage runs at
-the host's speed (``host_passes_s``).
+These are times of the device. Where the host takes longer to launch a stage's kernels than the device to run them, the
+stage runs at the host's pace (``host_passes_s``).
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class BlockTimes:
 
     @property
     def recompute_s(self) -> Floats:
-        """All that recompute adds."""
+        """All additional time of recompute."""
         return sum(self.recompute.values(), np.zeros_like(self.backward_s))
 
 
@@ -93,15 +93,17 @@ def _alone_s(context: Context, blocks: list[_Block]) -> tuple[Floats, Floats] | 
 
 
 def unpaired_share(schedule: Floats, pp: Floats, microbatches: Floats) -> Floats:
-    """Return the share of its passes that a pipeline rank runs without one of another microbatch beside them, [S]."""
+    """Return the share of a pipeline rank's passes without a simultaneous pass of another microbatch, [S]."""
     return by_schedule(schedule, lambda kind: kind.unpaired_share(pp, microbatches))
 
 
 def shorter_sums_s(
     context: Context, layer: Layer, shard: Shard, shorter_s: tuple[float, float]
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of its (forward, backward) pass that a layer saves where its last sum of each direction takes
-    so much less than an all-reduce; what computation hid anyway saves nothing."""
+    """Return the seconds that a layer's (forward, backward) pass saves by a shorter last sum in each direction.
+
+    ``shorter_s``: saving of the sum over an all-reduce; hidden communication saves nothing.
+    """
     work = layer_work(context, layer, shard)
     whole, less = _layer(context, layer, work, shard), _layer(context, layer, work, shard, shorter_s)
     return whole.forward_s - less.forward_s, whole.backward_s - less.backward_s
@@ -114,8 +116,10 @@ def _layer(
     shard: Shard,
     shorter_s: tuple[Floats | float, Floats | float] = (0, 0),
 ) -> _Block:
-    """Return one layer's passes; recomputation repeats its forward pass, or those of some modules, before the backward.
-    ``shorter_s`` as for ``layer_exchange``."""
+    """Return one layer's passes; recompute repeats its forward pass, or some modules, before the backward pass.
+
+    ``shorter_s``: see ``layer_exchange``.
+    """
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
         exchange = exchange.waiting(expert_wait_s(context, layer))
@@ -140,7 +144,7 @@ def _layer(
     backward_s = work.backward_s + exchange.backward_s + sum(recompute.values())
     if shard.away.any():
         copy_s = shard.away * layer_activations(context, layer, shard).kept / host_link_rate(context.cluster)
-        # Where devices reach each other through the host, what they exchange takes the link of the copies meanwhile.
+        # Where devices reach each other through the host, their exchange shares the link with copies to the host.
         shared = context.cluster.levels[:1] and context.cluster.levels[0].kind == "pcie"
         alone_s = (work.forward_s, work.backward_s + recompute["recompute"]) if shared else (forward_s, backward_s)
         waits = np.maximum(copy_s - alone_s[0], 0.0), np.maximum(copy_s - alone_s[1], 0.0)
@@ -151,7 +155,7 @@ def _layer(
 
 
 def _forward_only(work: Work, exchange: LayerTraffic) -> _Block:
-    """Return the forward pass of a layer that has no backward pass."""
+    """Return the forward pass of a layer without a backward pass."""
     none = np.zeros_like(work.forward_s)
     parts = {
         "compute": work.forward_s,
@@ -166,7 +170,7 @@ def _forward_only(work: Work, exchange: LayerTraffic) -> _Block:
 
 
 def _modules_s(work: Work, shard: Shard) -> Floats:
-    """Seconds to compute again the modules that each shard names."""
+    """Seconds to recompute the modules named by each shard."""
     total = np.where(shard.recompute & Recompute.SELECTIVE, work.repeated_s, 0.0)
     for module, seconds in work.modules_s.items():
         total = total + np.where(shard.recompute & module, seconds, 0.0)
@@ -174,17 +178,17 @@ def _modules_s(work: Work, shard: Shard) -> Floats:
 
 
 def _repeated(context: Context, layer: Layer, shard: Shard, full: NDArray[np.bool_]) -> dict[str, Floats]:
-    """Compute the share of the forward pass's communication of each kind that recompute repeats.
+    """Return the share of the forward pass's communication of each kind that recompute repeats.
 
-    Full recompute repeats all that is sent before it ends; recompute of modules repeats that of blocks which are
-    recomputed in full (feed-forward, mixture, shared experts).
+    Full recompute repeats all communication before its end; recompute of modules repeats that of fully recomputed
+    blocks (feed-forward, mixture, shared experts).
     """
     mixture = (shard.recompute & Recompute.MOE) != 0
     fed = mixture if isinstance(layer.mlp, MixtureOfExperts) else (shard.recompute & Recompute.MLP) != 0
     fed = fed | ((shard.recompute & Recompute.SHARED_EXPERTS) != 0)
     synchronised = layer.feeds_forward and not (isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden)
     share = 1.0 / max(tensor_blocks(layer), 1) if synchronised else 0.0
-    # After its last product a layer scatters, which is half of the block's traffic, or adds up.
+    # After its last product a layer scatters, which is half of the block's traffic, or all-reduces.
     unsent = share * np.where(shard.sp, 0.5, 1.0) if stops_recompute(context, layer) else 0.0
     return {
         "tensor": np.where(full, 1.0 - unsent, np.where(fed, share, 0.0)),
@@ -211,7 +215,7 @@ def _end(work: Work, exchange_s: Floats) -> _Block:
 
 
 def layer_launches_s(context: Context) -> float:
-    """Seconds that the host needs to launch both passes of a dense layer; none where a step is one program."""
+    """Seconds of the host's launches of both passes of a dense layer; none where a step is one program."""
     if context.compiled:
         return 0.0
     return context.framework.host_layer_s / context.cluster.device.host_speed
@@ -223,12 +227,14 @@ GRAPHED = 0.7 / 4.4
 
 @lru_cache(maxsize=256)
 def launched_share(layer: Layer, hidden: int, graphed: tuple[str, ...] = ()) -> float:
-    """Return how many times the launches of a dense layer a layer has, routed experts apart, of which graphs hold the
-    parts ``graphed``.
+    """Return the launches of a layer relative to a dense layer, without routed experts.
+
+    ``graphed``: parts in CUDA graphs.
 
     Attention and feed-forward have half each. Latent attention and other mixers launch more operators than the four of
-    softmax attention, norm and residual sum apart; shared experts are a feed-forward beside the routed ones. Half of a
-    mixture's own is its norm, router and preparation of tokens, the other half what moves them and adds them up.
+    softmax attention (without norm and residual sum); shared experts are a feed-forward in addition to the routed ones.
+    Half of a mixture's own launches are its norm, router and preparation of tokens, the other half their movement and
+    sum.
     """
 
     def held(part: str) -> float:
@@ -248,13 +254,15 @@ def launched_share(layer: Layer, hidden: int, graphed: tuple[str, ...] = ()) -> 
 
 
 def expert_launches_s(context: Context) -> float:
-    """Seconds that the host needs besides for both passes of a layer with routed experts."""
+    """Additional seconds of the host for both passes of a layer with routed experts."""
     return context.framework.host_expert_s
 
 
 def expert_wait_s(context: Context, layer: Layer) -> float:
-    """Seconds that a device waits in both passes of a layer with routed experts until its host has read token counts
-    and is ahead of it again: what graphs hold is launched at once."""
+    """Seconds that a device waits in both passes of a layer with routed experts.
+
+    It waits until its host has read token counts and is ahead again; kernels in graphs are launched at once.
+    """
     profile, hidden = context.framework, context.model.hidden
     left = launched_share(layer, hidden, profile.graphed) / launched_share(layer, hidden)
     return profile.expert_wait_s * left / context.cluster.device.host_speed
@@ -268,12 +276,13 @@ def host_passes_s(
     pp: Floats | float,
     spared: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Seconds that the host needs to launch a stage's (forward, backward) pass of one microbatch; ``layers`` [kinds,
-    ...] are those on it, ``recompute`` the numbers of their ``Recompute``, ``spared`` those of them that are not
-    recomputed although others are.
+    """Seconds of the host's launches of a stage's (forward, backward) pass of one microbatch.
 
-    A third of the launches of a layer are its forward pass; full recomputation launches them once more, that of the
-    feed-forward half of them. ``launched_share`` says how many of a dense layer's a layer has.
+    ``layers`` [kinds, ...]: layers of the stage; ``recompute``: numbers of their ``Recompute``; ``spared``: layers that
+    are not recomputed although others are.
+
+    A third of a layer's launches are its forward pass; full recompute launches them once more, recompute of the
+    feed-forward half of them. ``launched_share``: launches relative to a dense layer.
     """
     profile, launches_s, routed_s = context.framework, layer_launches_s(context), expert_launches_s(context)
     half = (recompute & (Recompute.MLP | Recompute.MOE)) != 0

@@ -1,4 +1,4 @@
-"""Share of a width on one tensor rank: columns of products, rows of the vocabulary.
+"""Width on one tensor rank: columns of products, rows of the vocabulary.
 
 Arrays have shape K, one entry per shard.
 """
@@ -21,12 +21,12 @@ def local(width: Width, tp: Floats) -> Floats:
 
 
 def locals_of(widths: Sequence[Width], tp: Floats) -> Floats:
-    """Columns of all ``widths`` together on one of ``tp`` tensor ranks."""
+    """Sum of the columns of all ``widths`` on one of ``tp`` tensor ranks."""
     return sum((local(width, tp) for width in widths), np.zeros_like(tp))
 
 
 def loss_vocab(context: Context, tp: Floats) -> Floats:
-    """Rows of the vocabulary that one tensor rank's loss works on."""
+    """Rows of the vocabulary in one tensor rank's loss."""
     rows = padded_vocab(context.model, tp)
     return rows * tp if context.framework.gathered_logits else rows
 

@@ -1,7 +1,7 @@
 """Seconds of operators on one device, as frozen records that add and scale (after JAX's roofline, ``roofline.py``).
 
-A record is one operator in one direction; a ``Work`` the sum of the operators of a layer. Shapes: K distinct ways to
-cut a layer (``Shard``).
+A record is one operator in one direction; a ``Work`` is the sum over the operators of a layer. Shapes: K distinct
+shards of a layer (``Shard``).
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,8 +27,10 @@ of a step or more (five models of 8 to 671 billion parameters, 4,096 tokens, fou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTime:
-    """One operator in one direction, shape K or a scalar each. Records of one operator and direction add up; a record
-    times a number is so many of them."""
+    """One operator in one direction, shape K or a scalar each.
+
+    Records of one operator and direction can be added; a record times a number is that number of them.
+    """
 
     name: str
     """As ``explain`` lists it."""
@@ -52,7 +54,7 @@ class OperatorTime:
     """Modules whose own recomputation repeats it too."""
 
     def __add__(self, other: "OperatorTime") -> "OperatorTime":
-        """Return both together; the name is that of the first."""
+        """Return the sum of both, named like the first."""
         return replace(
             self,
             seconds=self.seconds + other.seconds,
@@ -72,7 +74,7 @@ class OperatorTime:
         )
 
     def at(self, shard: int) -> "OperatorTime":
-        """Return the record of one of K shards, of scalars."""
+        """Return the record of one of K shards, as scalars."""
         seconds, matrix_s, memory_s, kernels = (
             float(values if np.ndim(values) == 0 else np.asarray(values)[shard])
             for values in (self.seconds, self.matrix_s, self.memory_s, self.kernels)
@@ -80,20 +82,23 @@ class OperatorTime:
         return replace(self, seconds=seconds, matrix_s=matrix_s, memory_s=memory_s, kernels=kernels)
 
     def share_of_peak(self) -> Floats:
-        """Return the share of the nearer peak, that of tensor cores or of memory bandwidth; 0 without work."""
+        """Return the share of the nearer peak (tensor cores or memory bandwidth); 0 without work."""
         nearest = np.maximum(self.matrix_s, self.memory_s)
         return np.asarray(nearest / np.where(self.seconds > 0, self.seconds, 1.0))
 
     def bound(self, device: Device) -> Bound:
-        """Return what bounds it (a record of scalars): the launch of its kernels where their start and end take more
-        than half of the time, or where they are too small to come near any peak; else the peak it is nearest to."""
+        """Return the bound of the record (of scalars): launch, or the nearer peak.
+
+        The bound is the launch where the start and end of kernels take more than half of the time, or where they are
+        too small to approach any peak.
+        """
         starting = float(self.kernels) * self._start_s(device) > float(self.seconds) / 2
         if starting or float(self.share_of_peak()) < _TOO_SMALL:
             return "launch"
         return "tensor cores" if float(self.matrix_s) >= float(self.memory_s) else "memory"
 
     def _start_s(self, device: Device) -> float:
-        """Return the seconds that a kernel of its kind takes on the device to start and to end."""
+        """Return the seconds in which a kernel of its kind starts and ends on the device."""
         found = device_efficiency(device)
         if self.kind == "attention":
             return (found.attention_forward if self.direction == "forward" else found.attention_backward).fixed_s
@@ -123,7 +128,7 @@ class Work:
 
 
 def work_of(operators: Iterable[OperatorTime], count: int) -> Work:
-    """Return the sums of some operators over ``count`` shards, in their order."""
+    """Return the sums of some operators over ``count`` shards, in order."""
     marks = ("core", "repeated", "not_recomputed")
     total = {name: np.zeros(count) for name in ("forward", "input_gradient", "weight_gradient", *marks)}
     modules: dict[Recompute, Floats] = {}

@@ -1,6 +1,6 @@
-"""Buffers of replicas: gradient buckets, gathered parameters, and what units of FSDP and their streams keep.
+"""Buffers of replicas: gradient buckets, gathered parameters, and buffers of FSDP units and their streams.
 
-Shapes: R runs of equal stages; D strategies that replicas can tell apart.
+Shapes: R runs of equal stages; D strategies with distinct replica costs.
 """
 
 import numpy as np
@@ -36,9 +36,9 @@ def buffers(
     counts
         Parameters of the stages.
     graded
-        Parameters that have gradients, [R, D].
+        Parameters with gradients, [R, D].
     zero, pp, virtual, ranks
-        Stage of sharding, pipeline ranks, virtual stages of a device, and replicas, shape D each.
+        ZeRO stage, pipeline ranks, virtual stages of a device, and replicas, shape D each.
     """
     profile = context.framework
     wide = parameter_bytes(context)[1]
@@ -49,7 +49,7 @@ def buffers(
     if profile.unit_parameters:
         gathered, backward, end, *streams = _unit_bytes(context, counts, zero, layers)
     else:
-        # Two layers: the one in use and the one that is gathered ahead.
+        # Two layers: the current one and the one gathered ahead.
         live = np.minimum(parameters, profile.live_parameters) * wide
         gathered = np.where(zero == 3, np.maximum(2 * whole / layers, live), 0.0)
         backward = end = np.zeros_like(gathered)
@@ -70,13 +70,13 @@ def buffers(
 def _unit_bytes(context: Context, counts: StageParameters, zero: Floats, layers: Floats) -> tuple[Floats, ...]:
     """Compute the buffers of units, [R, D] each.
 
-    They are those at any time, further ones beside a layer's backward pass, further ones at the end of it, and the most
-    that the streams of gathers and of reductions allocate.
+    They are the permanent buffers, further ones during a layer's backward pass, further ones at its end, and the peak
+    allocations of the gather and the reduction stream.
 
-    A layer is a unit, embedding and head together are another. The last layer and, unless they are dropped behind the
-    forward pass, the ends are gathered at the loss. The backward pass has the ends, the next layer, a third one where
-    it is copied out of what it came in, the gradients of a layer and what they are reduced from. The gradients of the
-    ends are reduced when it is over.
+    A layer is a unit; embedding and head (the ends) together are another. The last layer and, unless they are dropped
+    after the forward pass, the ends are gathered at the loss. The backward pass has the ends, the next layer, a third
+    layer where it is copied out of its gather buffer, the gradients of a layer and their reduction buffer. The
+    gradients of the ends are reduced at its end.
     """
     profile, width = context.framework, activation_bytes(context.workload.precision)
     cut, reduced = zero == 3, zero >= 2
@@ -92,10 +92,10 @@ def _unit_bytes(context: Context, counts: StageParameters, zero: Floats, layers:
 
 
 def _scratch_bytes(context: Context, shapes: Floats) -> Floats:
-    """Size what matrix products hold.
+    """Return the bytes that matrix products allocate.
 
-    That is the scratch memory of their libraries, and one gradient that nothing reads per shape of a weight, where
-    products add to the buffer themselves (autograd wants a tensor all the same).
+    They are the scratch memory of libraries and, where products add directly to the gradient buffer, one unused
+    gradient per shape of a weight (autograd requires a tensor).
     """
     profile = context.framework
     held = profile.dummy_gradients and profile.fused_accumulation
@@ -106,8 +106,8 @@ def _scratch_bytes(context: Context, shapes: Floats) -> Floats:
 def stays_whole(profile: FrameworkProfile, pp: Floats | NDArray[np.int64]) -> NDArray[np.bool_]:
     """Check whether parameters stay gathered from a backward pass to the next forward pass of their virtual stage.
 
-    torch.distributed.pipelining turns off what FSDP does behind a backward pass, resharding as well as reducing, until
-    the last one (stage.py, backward_maybe_with_nosync).
+    torch.distributed.pipelining disables FSDP's work after a backward pass, resharding as well as reduction, until the
+    last one (stage.py, backward_maybe_with_nosync).
     """
     return np.asarray((profile.gradient_sync == "pipeline") & (np.asarray(pp) > 1))
 
@@ -119,11 +119,11 @@ def reduced_bytes(context: Context) -> float:
 
 
 def bucket_bytes(context: Context, ranks: Floats) -> Floats:
-    """Return the bytes of gradients or parameters that one collective over some ranks carries."""
+    """Return the bytes of gradients or parameters in one collective over some ranks."""
     return np.maximum(context.framework.bucket_bytes, context.framework.bucket_rank_bytes * ranks)
 
 
 def gradient_buckets(context: Context, parameters: Floats | float, ranks: Floats) -> Floats:
-    """Return in how many buckets the gradients of some parameters are reduced over some ranks, 1 at least."""
+    """Return the number of buckets (at least 1) that reduce the gradients of some parameters over some ranks."""
     width = context.framework.bucket_width_bytes or reduced_bytes(context)
     return np.asarray(np.maximum(np.round(parameters * width / bucket_bytes(context, ranks)), 1.0))

@@ -1,9 +1,10 @@
-"""Costs of replicas once per step (or per microbatch, when gradients or parameters are sharded): gradient reduction,
-parameter gather, optimizer, and the memory of parameters, gradients and optimizer states.
+"""Costs of replicas once per step, or per microbatch with sharded gradients or parameters.
 
-Sharding stages after ZeRO (arXiv 1910.02054): 1 optimizer states, 2 gradients too, 3 parameters too. Where only a part
+They are gradient reduction, parameter gather, optimizer, and the memory of parameters, gradients and optimizer states.
+
+Stages after ZeRO (arXiv 1910.02054): 1 shards optimizer states, 2 also gradients, 3 also parameters. Where only a part
 of the replicas shares one set of slices (hybrid sharding: HSDP, instances of a distributed optimizer), gradients are
-reduced and scattered within it and each slice is added up over its copies; parameters are gathered within it.
+reduce-scattered within it and each slice is all-reduced over its copies; parameters are gathered within it.
 """
 
 from dataclasses import dataclass, fields
@@ -91,7 +92,7 @@ class Replicas:
 
     @property
     def copies(self) -> Floats:
-        """Sets of slices that replicas hold, shape D: 1.0 where all of them share one. Experts have as many."""
+        """Sets of slices in all replicas, shape D: 1.0 where all of them share one. Experts have as many."""
         replicas = self.dp * self.cp
         return np.asarray(replicas / np.where(self.shard > 0, self.shard, replicas))
 
@@ -101,10 +102,9 @@ class Replicas:
         return self.dp * self.cp / self.copies
 
     def held(self, cut: NDArray[np.bool_], dense: Floats, expert: Floats) -> Floats:
-        """Return the parameters, of all of a stage, of which a device holds the only copy that it needs, where they are
-        ``cut`` among replicas, [R, D]."""
-        # The shards * tp devices among which a stage's states are cut hold each part of an expert 1 / (ep * etp) times
-        # as often: so many share it.
+        """Return the parameters of a stage in a device's own slice, where they are ``cut`` among replicas, [R, D]."""
+        # Each part of an expert is 1 / (ep * etp) times as often as dense parameters on the shards * tp devices that
+        # shard a stage's states: this many share it.
         expert_shards = self.shards * self.tp / (self.ep * self.etp)
         return np.asarray(dense / np.where(cut, self.shards, 1.0) + expert / np.where(cut, expert_shards, 1.0))
 
@@ -116,12 +116,12 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     profile, width = context.framework, activation_bytes(context.workload.precision)
     dense, expert = (each.max(axis=0) for each in _with_gradients(profile, replicas))
     reduced = _reduce_s(context, replicas, "gradients", dense, expert)
-    # Sharded parameters are gathered whole, frozen or not; else those that an update changed.
+    # Sharded parameters are all gathered, frozen or not; otherwise only those changed by an update.
     whole = replicas.zero == 3
     dense, expert = (each.max(axis=0) for each in trained)
     dense = np.where(whole, counts.dense.max(axis=0), dense)
     expert = np.where(whole, counts.expert.max(axis=0), expert)
-    # In parameters of half precision: those of layers may travel in fewer bits.
+    # In units of half precision: parameters of layers may be sent in fewer bits.
     travels = parameter_bytes(context)[1] / width
     outside = counts.outside.max(axis=0) * (1 - travels)
     gathered = _reduce_s(context, replicas, "parameters", dense * travels + outside, expert * travels)
@@ -130,7 +130,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     optimizer_s = _optimizer_s(context, states.on_device.max(axis=0), states.own.max(axis=0), passed)
     optimizer_s = np.maximum(optimizer_s, states.host_s)
     if profile.optimizer == "muon":
-        # Slices of matrices are gathered, and one replica makes each orthogonal.
+        # Slices of matrices are gathered, and one replica orthogonalises each.
         matrices = counts.muon_dense.max(axis=0), counts.muon_expert.max(axis=0)
         optimizer_s = optimizer_s + _reduce_s(context, replicas, "parameters", *matrices)
         orthogonal_s = replicas.held(replicas.zero >= 1, counts.muon_dense_s, counts.muon_expert_s)
@@ -162,11 +162,11 @@ def replica_memory(context: Context, replicas: Replicas) -> ReplicaMemory:
         optimizer_bytes = optimizer_bytes - profile.optimizer_bytes / 2 * spared
     gradients = replicas.held(reduces_each(profile, replicas.zero, replicas.pp), *graded)
     if profile.gradient_sync == "round":
-        # Those of the virtual stage whose turn it is add up whole, beside the slices of all.
+        # Gradients of the current virtual stage are accumulated in full, in addition to the slices of all.
         slices = replicas.held(replicas.zero >= 2, *graded)
         in_rounds = (replicas.zero >= 2) & (replicas.rounds > 1)
         gradients = np.where(in_rounds, slices + gradients / replicas.rounds, gradients)
-    # Parameters of half precision: those of layers may be kept in fewer bits.
+    # Parameters in half precision; those of layers may be stored in fewer bits.
     stored = _stored(counts, parameter_bytes(context)[0], width, _sliced_bytes(context, replicas))
     return ReplicaMemory(
         parameter_bytes=replicas.held(replicas.zero == 3, *stored),
@@ -214,21 +214,23 @@ def _optimizer_states(context: Context, replicas: Replicas) -> _OptimizerStates:
 
 
 def _master_bytes(context: Context) -> float:
-    """Return the bytes of a parameter's fp32 copy; 0 where parameters have full precision themselves."""
+    """Return the bytes of a parameter's fp32 copy; 0 where parameters are in full precision."""
     half = activation_bytes(context.workload.precision) == 2.0
     return context.framework.master_bytes if half else 0.0
 
 
 def _sliced_bytes(context: Context, replicas: Replicas) -> Floats:
-    """Return the bytes of a parameter's fp32 copy, [D], where that is the slice that units are gathered from; else
-    0."""
+    """Return the bytes of a parameter's fp32 copy, [D], where units are gathered from it; otherwise 0."""
     in_units = (replicas.zero == 3) & bool(context.framework.unit_parameters)
     return np.where(in_units, _master_bytes(context), 0.0)
 
 
 def _stored(counts: StageParameters, inside: float, outside: float, sliced: Floats) -> tuple[Floats, Floats]:
-    """Compute the bytes of (dense, expert) parameters, [R, D]: some for each ``inside`` of layers and ``outside``, or
-    ``sliced`` [D] for each that is trained where that is not 0."""
+    """Compute the bytes of (dense, expert) parameters, [R, D].
+
+    ``inside``, ``outside``: bytes of each parameter inside and outside layers; ``sliced`` [D]: bytes of each trained
+    parameter in place of these, unless 0.
+    """
     dense = counts.dense * inside + counts.outside * (outside - inside)
     expert = counts.expert * inside
     if not sliced.any():
@@ -242,16 +244,20 @@ def _stored(counts: StageParameters, inside: float, outside: float, sliced: Floa
 def reduces_each(
     profile: FrameworkProfile, zero: Floats | NDArray[np.int64], pp: Floats | NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether every device keeps its slice of gradients only, which are reduced with every microbatch: else once per
-    step, or once per round of an interleaved pipeline."""
+    """Check whether every device keeps only its slice of gradients, which are reduced with every microbatch.
+
+    Otherwise they are reduced once per step, or once per round of an interleaved pipeline.
+    """
     in_pipelines = profile.gradient_sync in ("pipeline", "round")
     once = (profile.gradient_sync == "step") | (in_pipelines & (pp > 1))
     return np.asarray((zero >= 2) & ~np.asarray(once))
 
 
 def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, expert: Floats) -> Floats:
-    """Seconds to reduce all gradients, or to gather all parameters, of a stage over its replicas, bucket by bucket
-    (parameters tensor by tensor where the framework does, layer by layer where sharded ones are)."""
+    """Seconds to reduce all gradients, or gather all parameters, of a stage over its replicas, by bucket.
+
+    Parameters are gathered tensor by tensor where the framework does so, and layer by layer where they are sharded.
+    """
     wire = activation_bytes(context.workload.precision) if what == "parameters" else reduced_bytes(context)
     ranks, total_s, copies = replicas.dp * replicas.cp, np.zeros_like(replicas.dp), replicas.copies
     several = bool(np.any(copies > 1))
@@ -272,7 +278,8 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
         if context.framework.layer_units:
             layers = np.maximum(np.round(context.model.layer_count / replicas.pp), 1.0)
             buckets = np.where(replicas.zero >= 2, layers, buckets)
-        # Copies of a slice lie ``sharing`` ranks apart: first scatter within the set, then add up across the copies.
+        # Copies of a slice are ``sharing`` ranks apart: scatter within the set first, all-reduce across the copies
+        # second.
         each, sharing = size * wire / buckets, members / copies
         if what == "parameters" and context.framework.broadcasts_parameters:
             buckets, each = sharing, size * wire / sharing
@@ -286,7 +293,7 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
             if several:
                 shared = shared + _add_up_s(context, each / sharing, copies, stride * sharing)
             one = np.where(replicas.zero >= 1, shared, _add_up_s(context, each, members, stride))
-        # Next to strategies that send something, one whose slices are all frozen still sends nothing.
+        # Among strategies with traffic, one whose slices are all frozen sends nothing.
         total_s = total_s + np.where((members > 1) & (size > 0), buckets * one, 0.0)
     if what == "parameters":
         total_s = np.where(replicas.zero >= 1, total_s, 0.0)
@@ -306,14 +313,16 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
     wire = reduced_bytes(context) * replicas.parameters.tied.max(axis=0)
     pipeline = replicas.tp * replicas.cp * replicas.pp
     block = np.where(replicas.placement == Placement.TP_CP_EP_PP_DP, pipeline, pipeline * replicas.dp)
-    # Only first and last stage hold the table; one rank costs nothing.
+    # Only the first and last stage have the table; one rank costs nothing.
     ranks = np.where((replicas.pp > 1) & (wire > 0), 2.0, 1.0)
     return collective_time_s(context.cluster, "all_reduce", wire, ranks, block_stride(block))
 
 
 def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floats, Floats]:
-    """Return the (dense, expert) parameters that have gradients, [R, D]: those that are trained and, in units that are
-    one flat buffer, the others."""
+    """Return the (dense, expert) parameters with gradients, [R, D].
+
+    They are the trained ones and, in units that are one flat buffer, all others.
+    """
     counts = replicas.parameters
     if profile.unit_parameters != "flat":
         return counts.trained_dense, counts.trained_expert
@@ -322,10 +331,10 @@ def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floa
 
 
 def _copy_s(context: Context, replicas: Replicas) -> Floats:
-    """Compute the seconds per microbatch of copies of units, [D], which block computation as they are kernels.
+    """Compute the seconds per microbatch of copies of units, [D], kernels that delay computation.
 
-    Slices are cast for each pass that gathers them and copied out of what came; gradients are copied into what is
-    reduced, in its type, and what comes is added to the slices of fp32.
+    Slices are cast for each pass that gathers them, and copied out of the gathered buffer; gradients are copied into
+    the reduction buffer in its type, and the result is added to the fp32 slices.
     """
     profile = context.framework
     if profile.unit_parameters != "each":
@@ -346,8 +355,10 @@ def _copy_s(context: Context, replicas: Replicas) -> Floats:
 
 
 def _optimizer_s(context: Context, updated: Floats, parameters: Floats, passed: Floats) -> Floats:
-    """Seconds of the gradient norm of the parameters whose states are the device's, of Adam over those that it
-    updates itself, and of ``passed`` bytes that move besides."""
+    """Return the seconds of gradient norm, Adam and ``passed`` bytes of further memory traffic.
+
+    The norm is over parameters whose states are the device's, Adam over parameters that the device updates.
+    """
     device, profile = context.cluster.device, context.framework
     half = activation_bytes(context.workload.precision) == 2.0
     step = adam_time_s(device, updated, gradient_bytes=4.0, master_weights=half, state_bytes=profile.optimizer_bytes)

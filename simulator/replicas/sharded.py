@@ -1,13 +1,13 @@
-"""Traffic of replicas in every microbatch: sharded gradients (ZeRO 2) and parameters (ZeRO 3).
+"""Replica traffic of every microbatch: sharded gradients (ZeRO 2) and parameters (ZeRO 3).
 
-A reduction overlaps the pass that computes its gradients and no other; the rest of it blocks the device. Likewise a
-pass waits for the gather of its parameters, which overlaps the pass before. Tests compare this with the event engine,
-which splits both into buckets.
+A reduction overlaps only the pass that computes its gradients; the rest of it blocks the device. Likewise a pass waits
+for the gather of its parameters, which overlaps the preceding pass. Tests compare this with the event engine, which
+divides both into buckets.
 
-Each virtual stage of an interleaved device overlaps its own traffic (``looped_traffic_s``). The first and the last of a
-pipeline also own a token table, whose traffic has no pass of its own to overlap.
+Each virtual stage of an interleaved device overlaps its own traffic (``looped_traffic_s``). The first and the last
+virtual stage of a pipeline also have a token table, whose traffic has no pass of its own to overlap.
 
-Shapes: S pipelines, N candidates, each of which is one of the pipelines (``key``).
+Shapes: S pipelines; N candidates, each with one of the pipelines (``key``).
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,10 @@ from forerun.spaces.schedules.stage_times import StageTimes, total_over_stages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HidingPasses:
-    """Passes that traffic can overlap on the slowest stage of S pipelines, shape S each; times in seconds of traffic
-    that fit under a pass over all parameters of the stage."""
+    """Passes that can hide traffic on the slowest stage of S pipelines, shape S each.
+
+    Times are seconds of traffic hidden by a pass over all parameters of the stage.
+    """
 
     forward: Floats
     """Forward pass of one microbatch."""
@@ -46,7 +48,7 @@ class HidingPasses:
     """``count`` and, where transfers block, the passes of filling and draining that wait for reductions."""
 
     def often(self, key: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Return ``count`` and ``reduced`` of pipelines ``key``, taken once where transfers overlap: they are one."""
+        """Return ``count`` and ``reduced`` of pipelines ``key``, read once where transfers overlap (they are equal)."""
         count = self.count[key]
         return count, count if self.reduced is self.count else self.reduced[key]
 
@@ -66,11 +68,12 @@ class Gathers:
 
 
 def gathers_of(whole: NDArray[np.bool_], schedule: Floats, count: Floats, fill: Floats) -> Gathers:
-    """Count the gathers of a step; ``count`` and ``fill`` [S]: passes each way, and those that fill the pipeline.
+    """Return the gathers of a step.
 
-    Where parameters stay ``whole`` [S] behind a backward pass, whatever follows a forward pass of the same virtual
-    stage gathers, and nothing else but its first pass: ``count + 1`` times, whatever the schedule. In 1F1B it is the
-    backward pass that follows, in GPipe all forward passes and the first backward one.
+    ``count`` and ``fill`` [S]: passes per direction, and passes that fill the pipeline. Where parameters stay ``whole``
+    [S] after a backward pass, only the first pass of a virtual stage and passes after its forward passes gather:
+    ``count + 1`` times under any schedule. In 1F1B these are the backward passes, in GPipe all forward passes and the
+    first backward pass.
     """
     together = whole & with_trait(schedule, lambda kind: kind.forwards_first)
     turns = whole & ~together
@@ -84,8 +87,7 @@ def gathers_of(whole: NDArray[np.bool_], schedule: Floats, count: Floats, fill: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loops:
-    """Work of S pipelines by virtual stage, shape S each; passes are those of one microbatch, in seconds
-    of traffic."""
+    """Work of S pipelines by virtual stage, shape S each; passes are of one microbatch, in seconds of traffic."""
 
     forward: Floats
     """On a virtual stage of the first device."""
@@ -109,7 +111,7 @@ def looped_passes(
     """Return the passes of virtual stages.
 
     ``rounds`` [S]: virtual stages of a device; ``group`` [S]: microbatches of a round through them; ``passes`` and
-    ``hidden_per_s`` as for ``slowest_passes``.
+    ``hidden_per_s``: see ``slowest_passes``.
     """
     forward, backward = stages.forward_s[0] * (hidden_per_s / rounds), stages.backward_s[0] * (hidden_per_s / rounds)
     return Loops(
@@ -137,10 +139,10 @@ def slowest_passes(
 ) -> HidingPasses:
     """Return the passes of S pipelines whose slowest stage is number ``slowest``.
 
-    ``schedule``, ``pp``, ``vpp`` and ``microbatches`` have shape S. ``overlap``: p2p transfers run beside passes.
-    ``hidden_per_s``: seconds of traffic that fit under one second of passes. ``whole`` [S]: ``stays_whole``.
+    ``schedule``, ``pp``, ``vpp`` and ``microbatches`` have shape S. ``overlap``: p2p transfers run during passes.
+    ``hidden_per_s``: seconds of traffic hidden by one second of passes. ``whole`` [S]: see ``stays_whole``.
 
-    A pass of DualPipe runs one of a device's two stages, and so half of its parameters.
+    A pass of DualPipe runs one of a device's two stages, so it has half of its parameters.
     """
     decides = slowest, np.arange(len(slowest))
     share = 1.0 / streams_of(schedule)
@@ -170,9 +172,9 @@ def slowest_passes(
 def before_gradients_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> Floats:
     """Return the seconds of the last microbatch before the first stage's gradients start to be complete; shape S.
 
-    ``pace_s`` [S]: the slowest stage's passes of one microbatch. The rest of it overlaps the reduction: backward passes
-    of the first stage come last, and it waits for the slowest stage meanwhile. The weight gradients of ZB-H1 come at
-    the end of every stage, without a wait.
+    ``pace_s`` [S]: the slowest stage's passes of one microbatch. The rest of the microbatch overlaps the reduction:
+    backward passes of the first stage are last, after a wait for the slowest stage. Under ZB-H1 weight gradients end
+    every stage, without a wait.
     """
     return np.asarray(
         np.where(with_trait(schedule, lambda kind: kind.weights_last), pace_s - stages.weight_s[0], stages.forward_s[0])
@@ -180,15 +182,15 @@ def before_gradients_s(stages: StageTimes, schedule: Floats, pace_s: Floats) -> 
 
 
 def crossed_ranks(schedule: Floats, pp: Floats) -> Floats:
-    """Count the ranks that reduce gradients while the last microbatch's backward passes run on them; shape S.
+    """Return the number of ranks that reduce gradients during the last microbatch's backward passes; shape S.
 
-    Weight gradients that are separate passes run after those backward passes.
+    Separate weight-gradient passes run after these backward passes.
     """
     return np.where(_backward_in_line(schedule) & (pp > 1), pp, 0.0)
 
 
 def _backward_in_line(schedule: Floats) -> NDArray[np.bool_]:
-    """Find the pipelines [S] of one stream whose backward passes include the weight gradients."""
+    """Mark the pipelines [S] of one stream whose backward passes include the weight gradients."""
     return with_trait(schedule, lambda kind: not kind.splits_backward and kind.streams == 1)
 
 
@@ -202,14 +204,14 @@ def gradient_pass_s(stages: StageTimes, schedule: Floats) -> Floats:
 def sharded_gradients_s(
     profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of a step in which reductions stand alone, and those of them that hide; shape N each.
+    """Return the exposed and the hidden seconds of a step's reductions; shape N each.
 
-    ``reduce_s``: of all gradients of the stage once.
+    ``reduce_s``: one reduction of all gradients of the stage.
     """
-    # Once per microbatch a reduction of R seconds begins with the pass that makes its gradients: the share o that may
-    # overlap hides behind that pass, h = min(o R, pass), and R - h stands alone. Where results are sent behind
-    # reductions it does so, too, behind the passes of other stages that fill and drain the pipeline ("reduced" of them
-    # in all): the same with the mean pass of those.
+    # A reduction of R seconds per microbatch starts with the pass that computes its gradients: of the share o that may
+    # overlap, the pass hides h = min(o R, pass), and R - h is exposed. Where results are sent after reductions, passes
+    # of other stages that fill and drain the pipeline ("reduced" in number) also have it exposed: the same with the
+    # mean pass of these stages.
     reduce_may_hide_s = profile.overlap_gradients * reduce_s
     reduce_hides_s = np.minimum(reduce_may_hide_s, passes.weight_backward[key])
     count, reduced = passes.often(key)
@@ -221,12 +223,12 @@ def sharded_gradients_s(
 def sharded_parameters_s(
     profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the same of reductions and gathers, these of all parameters of the stage once, before a pass."""
-    # Per microbatch parameters are gathered before each pass, G seconds, and gradients reduced once, R. With the
-    # shares o_p, o_g that may overlap: the gather for the forward pass hides behind min(o_p G, forward pass before it),
-    # that for the backward pass behind a = min(o_p G, pass before it), and the reduction behind what this leaves of the
-    # pass that makes gradients, min(o_g R, pass - a): all of it where weight gradients are a pass of their own (one is
-    # 0). Alone stand R + 2 G less all three. Where parameters stay whole between passes, fewer of these gather.
+    """Return the same for reductions and for gathers of all parameters of the stage before a pass."""
+    # Per microbatch parameters are gathered before each pass, G seconds, and gradients reduced once, R. With the shares
+    # o_p, o_g that may overlap, min(o_p G, preceding forward pass) hides the gather for the forward pass, a = min(o_p
+    # G, preceding pass) the gather for the backward pass, and min(o_g R, pass - a) the reduction: the rest of the
+    # gradient pass, or all of it if weight gradients are a separate pass (one of the two is 0). Exposed are R + 2 G
+    # less all three. Where parameters stay gathered between passes, fewer passes gather.
     gather_may_hide_s, reduce_may_hide_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     often = passes.gathers
     forward_hides_s, backward_hides_s, filling_hides_s, draining_hides_s = (
@@ -237,7 +239,7 @@ def sharded_parameters_s(
         reduce_may_hide_s, passes.weight_backward[key] - passes.one_backward[key] * backward_hides_s
     )
     count, reduced = passes.often(key)
-    # Passes that fill and drain the pipeline are those of the other stages, and hide what fits into them.
+    # Passes that fill and drain the pipeline belong to other stages, and hide traffic up to their length.
     others_reduce_hides_s = np.minimum(reduce_may_hide_s, passes.others_backward[key] - draining_hides_s)
     alone_s = count * (reduce_s - reduce_hides_s) + (reduced - count) * (reduce_s - others_reduce_hides_s)
     hidden_s = count * reduce_hides_s + (reduced - count) * others_reduce_hides_s
@@ -263,24 +265,27 @@ def looped_traffic_s(
     overlap: bool,
     whole: bool,
 ) -> tuple[Floats, Floats]:
-    """Return the same of virtual stages one by one. ``gather_s`` is None where parameters are not sharded, ``table``
-    what a token table is of a device's parameters, ``overlap`` as for ``slowest_passes``, ``whole``: ``stays_whole``.
+    """Return the same for virtual stages one by one.
 
-    The slowest device has the head, and the head's table in one of its virtual stages. The embedding's makes the first
-    virtual stage of all slower, another device's: the first round of forward passes goes by its pace while the pipeline
-    fills, and the last one of backward passes while it drains.
+    ``gather_s``: None where parameters are not sharded; ``table``: the token table's share of a device's parameters;
+    ``overlap``: see ``slowest_passes``; ``whole``: see ``stays_whole``.
+
+    The slowest device has the head, and its table in one virtual stage. The embedding's table slows the first virtual
+    stage of all, on another device: this stage sets the pace of the first round of forward passes while the pipeline
+    fills, and of the last round of backward passes while it drains.
     """
-    # v virtual stages of a device share its traffic X = R (+ 2 G): (1 - t) / v of it each, t being the token table's
-    # share, which the last one (head) and the first one of all (embedding) have besides. Each hides what fits into its
-    # own passes (h, of the plain ones), so that over m microbatches m ((v - 1) h + h_last) hides and m X less that
-    # stands alone. Two terms come on top. Filling: the first microbatches of a group of p wait for the traffic of
-    # passes that nothing precedes, (p - 1) times. The embedding's device is another one, slower by its table: t X less
-    # what that part hides itself, for p microbatches. Where parameters stay whole behind backward passes, X = R + G:
-    # behind the first forward pass of a virtual stage, and those that fill, only backward passes gather.
+    # v virtual stages of a device share its traffic X = R (+ 2 G): (1 - t) / v of it each, where t is the token table's
+    # share, which the last one (head) and the first one of all (embedding) have in addition. Each hides traffic up to
+    # its own passes (h without a table), so over m microbatches m ((v - 1) h + h_last) is hidden, and the rest of m X
+    # exposed. There are two further terms. Filling: the first microbatches of a group of p wait for the traffic of
+    # passes without a predecessor, (p - 1) times. The embedding's device is another one, slower by its table: t X less
+    # the part that it hides itself, for p microbatches. Where parameters stay gathered after backward passes, X = R +
+    # G: except for the first forward pass of a virtual stage and passes that fill the pipeline, only backward passes
+    # gather.
     rounds, group, count = loops.rounds[key], loops.group[key], loops.count[key]
     inner = (1 - table) / rounds
     reduce_may_hide_s, backward = profile.overlap_gradients * reduce_s, loops.backward[key]
-    # A backward pass hides the gather before it, and for as much of the reduction as that leaves.
+    # A backward pass hides the gather before it, and with its remaining time the reduction.
     traffic_s, may_hide_s = reduce_s, reduce_may_hide_s
     gathers_hide_s: Floats | float = 0.0
     if gather_s is not None:
@@ -302,7 +307,7 @@ def looped_traffic_s(
             filled_s = gathers_hide_s + np.minimum(inner * gather_may_hide_s, backward)
             filling_s = 2 * inner * gather_s - filled_s
     elif gather_s is not None:
-        # Each virtual stage's first forward pass gathers besides, and so do those that fill the pipeline.
+        # Each virtual stage's first forward pass gathers in addition, and so do passes that fill the pipeline.
         last_first_s = np.minimum(outer * gather_may_hide_s, loops.last_forward[key])
         filled_s, filling_s = filled_first_s, inner * gather_s - filled_first_s
     hidden_s = count * ((rounds - 1) * reduce_hides_s + last_s)

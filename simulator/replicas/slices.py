@@ -1,7 +1,7 @@
 """Spacing of the replicas that share one set of slices, and of the copies of these slices.
 
-Replicas of a stage are ``replica_stride`` devices apart. Where only some of them share what ZeRO shards, these are
-neighbours, and may be closer to each other than the copies of their slices, which are added up over the network.
+Replicas of a stage are ``replica_stride`` devices apart. Where only some of them share sharded states, these are
+neighbours and may be closer to each other than the copies of their slices, which are all-reduced over the network.
 """
 
 from dataclasses import replace
@@ -14,8 +14,7 @@ _LINE_RATE = 1e9
 
 
 def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
-    """Return a cluster on which only the latency of a reduction over replicas is left, and what of it takes place near
-    them (``gathers_near``)."""
+    """Return a cluster on which a reduction over replicas takes only its latency and near part (``gathers_near``)."""
     cluster = context.cluster
     beyond = _sharing_level(cluster, strategy) + 1 if reduces_in_two_levels(context, strategy) else 0
     fast = range(beyond, len(cluster.levels))
@@ -31,14 +30,16 @@ def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
 
 
 def gathers_near(context: Context, strategy: Strategy) -> bool:
-    """Whether replicas that share slices of parameters are closer to each other than the copies of these slices, so
-    that gathering stays off the links on which copies are added up."""
+    """Check whether replicas that share slices of parameters are closer to each other than copies of these slices.
+
+    Gathers then do not use the links over which copies are all-reduced.
+    """
     levels = context.cluster.levels
     return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1
 
 
 def reduces_in_two_levels(context: Context, strategy: Strategy) -> bool:
-    """Whether it is between copies of slices only that gradients leave those near by."""
+    """Check whether gradients leave near links only between copies of slices."""
     return gathers_near(context, strategy) and not context.framework.reduces_whole
 
 
