@@ -46,6 +46,21 @@ def test_more_of_the_memory_is_more_risk() -> None:
     assert all(low < high for low, high in pairwise(risks))
 
 
+def test_cards_of_24_gb_that_a_posted_run_filled_are_at_risk(tmp_path: Path) -> None:
+    box = tmp_path / "box.yaml"
+    box.write_text(
+        "device: rtx3090\ndevices_per_node: 8\nhost: {sockets: 2, socket_rate: 12GB/s, staged_rate: 12GB/s}\n"
+    )
+    job = {"cluster": str(box), "framework": "deepspeed", "precision": "fp16", "seq_len": 1024, "global_batch": 16}
+    strategy = "dp8 mbs1 zero3 recompute=full"
+
+    row = simulate("llama3-8b", strategy=strategy, **job)
+    offloaded = simulate("llama3-8b", strategy=strategy, switches={"optimizer-offload": "on"}, **job)
+
+    assert row.oom_risk > RISKY and row.peak_memory_high_gib > row.memory_limit_gib
+    assert offloaded.peak_memory_low_gib < 13 < offloaded.peak_memory_high_gib and offloaded.oom_risk < row.oom_risk
+
+
 def test_a_note_says_how_uneven_experts_may_be() -> None:
     asked = {"cluster": "dgx-h100", "gpus": "16", "global_batch": 64, "seq_len": 4096, "overrides": {"ep": [8]}}
     setting = resolve(Request(model="qwen3-30b-a3b", **asked))
