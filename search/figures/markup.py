@@ -1,7 +1,7 @@
 """HTML values; all other text is escaped, so that no name of a user becomes markup."""
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from forerun.spaces.escaping import visible
 
@@ -47,3 +47,20 @@ def tag(name: str, *children: Child, **attributes: object) -> Safe:
     if name not in VOID:
         parts += [joined(children), f"</{name}>"]
     return Safe("".join(parts))
+
+
+def column(name: str) -> Safe:
+    """Return the head of a column of numbers."""
+    return tag("th", name, scope="col", class_="n")
+
+
+def table(heads: Sequence[str], lines: Iterable[Safe], *, caption: str | None = None, **attributes: object) -> Safe:
+    """Return a table of ``lines``, rows of cells; heads that are no markup are those of columns of text."""
+    cells = [head if isinstance(head, Safe) else tag("th", head, scope="col") for head in heads]
+    title = None if caption is None else tag("caption", tag("span", caption))
+    return tag("table", title, tag("thead", tag("tr", *cells)), tag("tbody", *lines), **attributes)
+
+
+def scrolled(content: Safe, name: str, *, kind: str = "scroll") -> Safe:
+    """Return content in a region that scrolls by itself."""
+    return tag("div", content, class_=kind, role="region", aria_label=name, tabindex="0")

@@ -39,26 +39,19 @@ def _flat(launch: Launch) -> bool:
 HYBRID = ("HYBRID_SHARD", "4", "HYBRID_SHARD_ZERO2", "_HYBRID_SHARD_ZERO2", "5")
 """FSDP 1's strategies that shard within nodes and copy between them (``torch.distributed.fsdp.ShardingStrategy``)."""
 
-RUN = {
-    "fsdp_version": 2,
-    "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-    "fsdp_cpu_ram_efficient_loading": False,
-    "fsdp_offload_params": False,
-    "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-}
-
 
 def write(launch: Launch) -> Files:
     """Return the YAML of FSDP 2 (of plain replicas where nothing is sharded) and a launch script."""
     s = launch.strategy
     data = common(launch, "FSDP" if s.zero else "MULTI_GPU" if s.devices > 1 else "NO")
     if s.zero:
-        checkpointing = {"fsdp_activation_checkpointing": s.recompute == Recompute.FULL}
+        wrapped = {**LAUNCHER.run, "fsdp_activation_checkpointing": s.recompute == Recompute.FULL}
         if _flat(launch):
-            stage = {"fsdp_sharding_strategy": "FULL_SHARD" if s.zero == 3 else "SHARD_GRAD_OP"}
-            data["fsdp_config"] = RUN | checkpointing | stage | {"fsdp_version": 1, "fsdp_use_orig_params": True}
+            stage = "FULL_SHARD" if s.zero == 3 else "SHARD_GRAD_OP"
+            flat = {"fsdp_sharding_strategy": stage, "fsdp_version": 1, "fsdp_use_orig_params": True}
+            data["fsdp_config"] = wrapped | flat
         else:
-            data["fsdp_config"] = RUN | checkpointing | {"fsdp_reshard_after_forward": s.zero == 3}
+            data["fsdp_config"] = wrapped | {"fsdp_reshard_after_forward": s.zero == 3}
             degrees = nested(settings_of(LAUNCHER.keys, launch, leave=("recompute", "devices", "precision")))
             data["parallelism_config"] = degrees["parallelism_config"]
     arguments = trainer_arguments(launch)
@@ -121,13 +114,7 @@ LIMITS = (
         reason=lambda launch: "fsdp-parameters=flat with tp, cp or partial sharding: FSDP 1 has no ParallelismConfig",
         fix=None,
     ),
-    *by_keys(
-        LAUNCHER,
-        besides=("zero", "precision"),
-        pp="accelerate's ParallelismConfig has no pipeline",
-        sp="transformers' tensor parallel plans keep norms whole",
-        ep="accelerate's ParallelismConfig has no expert parallelism",
-    ),
+    *by_keys(LAUNCHER, besides=("zero", "precision")),
     when(lambda s: s.zero == 1, "zero=1: FSDP shards gradients as well (zero=2)", zero=2),
     TP_ALONE,
     when(

@@ -30,9 +30,6 @@ NAME, MAIN = "accelerate-megatron", "accelerate-megatron.yaml"
 
 
 KEY = "megatron_lm_config.megatron_lm_{}".format
-RUN = {"megatron_lm_recompute_method": "uniform", "megatron_lm_recompute_num_layers": 1} | {
-    "megatron_lm_gradient_clipping": 1.0
-}
 
 
 def _last_differs(launch: Launch) -> bool:
@@ -48,7 +45,7 @@ def write(launch: Launch) -> Files:
     s = launch.strategy
     arguments = [argument for argument in trainer_arguments(launch) if "accumulation" not in argument]
     stated = settings_of(LAUNCHER.keys, launch, leave=("devices", "precision"))
-    plugin = RUN | nested(stated)["megatron_lm_config"]
+    plugin = LAUNCHER.run | nested(stated)["megatron_lm_config"]
     if s.pp > 1 and len(set(counts := counts_of(s, launch.model.layer_count))) > 1:
         plugin["megatron_lm_decoder_last_pipeline_num_layers"] = counts[-1]
         arguments.append(f"--num_layers {launch.model.layer_count}")  # else a reader could not tell the other stages
@@ -95,7 +92,7 @@ LAUNCHER = read_launcher(
 LIMITS = (
     *COMMON,
     decoders_only("accelerate's Megatron-LM plugin", hybrids=True),
-    *by_keys(LAUNCHER, besides=("recompute", "precision"), schedule="the plugin's file has no virtual stages"),
+    *by_keys(LAUNCHER, besides=("recompute", "precision")),
     splits_by_rule("Megatron-LM"),
     Limit(
         broken=lambda launch: not _last_differs(launch),

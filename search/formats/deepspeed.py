@@ -38,7 +38,6 @@ from forerun.spaces.strategies import Recompute, Split
 NAME, VERSION = "deepspeed", "0.19"
 MAIN = "ds_config.json"
 
-RUN = {"gradient_clipping": 1.0, "steps_per_print": 10, "zero_optimization.contiguous_gradients": True}
 
 HOSTFILE = [
     "# The launcher knows several nodes from a file alone. Without ssh their names are not looked at.",
@@ -71,7 +70,7 @@ def write(launch: Launch) -> Files:
     if s.recompute == Recompute.FULL:
         kept = ("partition_activations", "contiguous_memory_optimization")
         stated |= {f"activation_checkpointing.{name}": False for name in kept}
-    data = nested(stated, RUN, flags_of(launch, NAME))
+    data = nested(stated, LAUNCHER.run, flags_of(launch, NAME))
     command = ['deepspeed --num_nodes "$NNODES" --num_gpus "$GPUS_PER_NODE" --master_port "$MASTER_PORT"']
     before = _asked_of_program(launch)
     if launch.nodes > 1:
@@ -147,13 +146,7 @@ LIMITS = (
         reason=lambda launch: "layers that stages do not divide: PipelineModule divides them by a rule of its own",
         fix=lambda launch: folded(launch, "pp"),
     ),
-    *by_keys(
-        LAUNCHER,
-        schedule="its pipeline runs 1F1B (TrainSchedule)",
-        cp="its sequence parallelism is Ulysses, which exchanges heads instead of keys and values",
-        sharing="MiCS, which shards over a part of the replicas, was removed",
-        sp="AutoTP keeps norms and residuals whole on every rank",
-    ),
+    *by_keys(LAUNCHER),
     NO_SELECTIVE,
     when(
         lambda s: s.ep == 1 and s.etp > 1,

@@ -152,6 +152,7 @@ class Launcher:
     setting that it decides nothing of a strategy. Those that change speed or memory are listed under its
     name in ``data/switches/unmodelled.yaml``, or under that of the first of ``frameworks``, whose switches the settings
     are. ``left`` is the word with which a file leaves a setting to the program. ``bare_flags``: a flag has no value.
+    ``run`` are settings of a short run that measures, ``reasons`` say why there is no key for a decision.
     """
 
     name: str
@@ -166,6 +167,8 @@ class Launcher:
     frameworks: tuple[str, ...] = ()
     left: str = ""
     bare_flags: bool = False
+    run: Mapping[str, Any] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

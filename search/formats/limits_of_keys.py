@@ -14,7 +14,7 @@ SHARING = ("shard", "replicate", "instances")
 """Decisions about the number of replicas that share one set of states."""
 
 
-def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **reasons: str) -> tuple[Limit, ...]:
+def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **shared: str) -> tuple[Limit, ...]:
     """Return the limits of a launcher that writes the keys of its table and no more.
 
     Parameters
@@ -23,9 +23,10 @@ def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **reasons: str
         The table.
     besides
         Decisions that the files express without a key of the table, or whose limits are stated separately.
-    reasons
-        Reasons why there is no key, by decision.
+    shared
+        Reasons why there is no key, by decision, besides those of the launcher.
     """
+    reasons = {**launcher.reasons, **shared}
     keys = [key for key in launcher.keys if key.written is not False]
     lacking = {"pp", "tp", "cp", "ep", "etp", "sp", "schedule", "placement", "sharing"}
     lacking -= {key.decides for key in keys} | {*besides}

@@ -98,7 +98,7 @@ LIMITS = (
         "zero=0 with cp or ep: parameters are sharded along context and expert, too (zero=3)",
         zero=3,
     ),
-    *by_keys(LAUNCHER, besides=("sp", "schedule", "recompute", "precision"), etp="it does not split an expert"),
+    *by_keys(LAUNCHER, besides=("sp", "schedule", "recompute", "precision")),
     when(lambda s: s.ep > 1 and bool(s.dp % s.ep), "ep that does not divide dp: experts' ranks are replicas", ep=1),
     SHARED_BY_WHOLE_REPLICAS,
     when(

@@ -31,36 +31,6 @@ DOCUMENTS = {
     "model.model_config.attention_bias": False,
 }
 """Attention inside documents, which its Qwen 2 alone has; a Llama is one without biases."""
-RUN = {
-    "general.project": "forerun",
-    "general.seed": 42,
-    "general.ignore_sanity_checks": True,
-    "tokens.train_steps": 100,
-    "optimizer.clip_grad": 1.0,
-    "optimizer.weight_decay": 0.1,
-    "optimizer.optimizer_factory": {
-        "name": "adamW",
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.95,
-        "adam_eps": 1.0e-8,
-        "torch_adam_is_fused": True,
-    },
-    "optimizer.learning_rate_scheduler": {
-        "learning_rate": 1.0e-4,
-        "lr_decay_style": "cosine",
-        "lr_warmup_steps": 2,
-        "lr_warmup_style": "linear",
-        "min_decay_lr": 1.0e-5,
-    },
-    "model.init_method.std": 0.02,
-    "model.make_vocab_size_divisible_by": 1,
-    "model.model_config.hidden_act": "silu",
-    "model.model_config.rms_norm_eps": 1.0e-5,
-    "tokenizer.tokenizer_name_or_path": "gpt2",
-    "checkpoints.checkpoint_interval": 1_000_000,
-    "checkpoints.checkpoints_path": "checkpoints",
-}
-"""A short run that measures."""
 
 
 def _by_cost(launch: Launch) -> Launch:
@@ -81,7 +51,7 @@ def write(launch: Launch) -> Files:
         "general.run": harmless(launch.name),
         "parallelism.tp_linear_async_communication": s.sp,
     }
-    run = RUN | {"tokens.train_steps": launch.job.steps}
+    run = {**LAUNCHER.run, "tokens.train_steps": launch.job.steps}
     if launch.packed:
         kind = "is_qwen2_config"
         own |= DOCUMENTS
@@ -113,12 +83,7 @@ LAUNCHER = read_launcher(
 LIMITS = (
     *COMMON,
     decoders_only("nanotron"),
-    *by_keys(
-        LAUNCHER,
-        schedule="nanotron has 1f1b and afab (gpipe)",
-        zero="nanotron shards optimizer states (zero_stage 1) and no more",
-        precision="nanotron trains in bfloat16, float16 or float32",
-    ),
+    *by_keys(LAUNCHER),
     when(
         lambda s: s.cp > 1, "--documents with cp={s.cp}: ring attention is of whole sequences", folds="cp", packed=True
     ),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from forerun.search.board.rows import Row
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, joined, table, tag
 from forerun.search.figures.still_page import section, still_page
 from forerun.search.opgraph.limits import FamilyLimits, Limits, efficiency
 from forerun.search.order.objectives import OBJECTIVES
@@ -56,9 +56,8 @@ def limits_page(limits: Limits) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Safe:
-    head = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in heads)))
     lines = [tag("tr", *(tag("td", str(cell)) for cell in row)) for row in rows]
-    return tag("div", tag("table", head, tag("tbody", *lines)), class_="scroll")
+    return tag("div", table(heads, lines), class_="scroll")
 
 
 def _useful(limits: Limits) -> Safe:

@@ -5,7 +5,7 @@ from typing import Any
 
 from forerun.search.answer.evidence import entry_of, figures
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, joined, scrolled, table, tag
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import ForerunError
 
@@ -36,11 +36,9 @@ def accuracy_section(board: Leaderboard) -> Safe | None:
             missing.append(name)
         else:
             lines.append(_line(name, entry))
-    head = [tag("th", "measured on", scope="col")]
-    head += [tag("th", title, scope="col", class_="n", title=meaning) for _, title, meaning in COLUMNS]
+    head = ["measured on", *(tag("th", title, scope="col", class_="n", title=meaning) for _, title, meaning in COLUMNS)]
     data = figures()
     caption = f"Predictions with defaults only against published runs, {data['date']}, commit {data['commit']}"
-    table = tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *lines))
     absent = None
     if missing:
         absent = tag("p", f"No measured runs of {' or of '.join(missing)}: the nearest are below.", class_="warn")
@@ -49,8 +47,7 @@ def accuracy_section(board: Leaderboard) -> Safe | None:
         "Errors of single runs are larger than the differences between neighbours on the leaderboard; their order is "
         "surer than their times, because both are off in the same direction.",
     )
-    region = tag("div", table, class_="scroll", role="region", aria_label="Accuracy", tabindex="0")
-    return joined([lead, absent, region])
+    return joined([lead, absent, scrolled(table(head, lines, caption=caption), "Accuracy")])
 
 
 def _devices(board: Leaderboard) -> tuple[str, ...]:

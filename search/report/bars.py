@@ -7,7 +7,7 @@ no information depends on colour alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, joined, scrolled, table, tag
 
 LABELLED = 0.07
 """Share of the widest bar from which a part is labelled with its share."""
@@ -169,7 +169,6 @@ def _row(stack: Stack, bar: Bar) -> Safe:
 
 def _numbers(stack: Stack) -> Safe:
     parts = stack.counted()
-    head = tag("tr", tag("th", stack.rows, scope="col"), *(tag("th", part, scope="col") for part in parts))
     lines = [
         tag(
             "tr",
@@ -178,11 +177,5 @@ def _numbers(stack: Stack) -> Safe:
         )
         for bar in stack.bars
     ]
-    table = tag(
-        "table",
-        tag("caption", tag("span", f"The same as numbers, in {stack.unit}")),
-        tag("thead", head),
-        tag("tbody", *lines),
-    )
-    region = tag("div", table, class_="scroll", role="region", aria_label=f"Numbers in {stack.unit}", tabindex="0")
-    return tag("details", tag("summary", "Numbers"), region)
+    numbers = table((stack.rows, *parts), lines, caption=f"The same as numbers, in {stack.unit}")
+    return tag("details", tag("summary", "Numbers"), scrolled(numbers, f"Numbers in {stack.unit}"))

@@ -6,7 +6,7 @@ from forerun.search.answer.baseline import Baseline
 from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, column, joined, scrolled, table, tag
 from forerun.search.figures.plane import number
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, stacked_bars
 from forerun.spaces.units import format_seconds
@@ -143,6 +143,5 @@ def _notes(baseline: Baseline) -> Safe | None:
 
 
 def _table(caption: str, names: Sequence[str], lines: Sequence[Safe]) -> Safe:
-    head = [tag("th", name, scope="col", class_="n" if place else None) for place, name in enumerate(names)]
-    table = tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *lines))
-    return tag("div", table, class_="scroll", role="region", aria_label=caption, tabindex="0")
+    heads = [names[0], *(column(name) for name in names[1:])]
+    return scrolled(table(heads, lines, caption=caption), caption)

@@ -7,7 +7,7 @@ from forerun.search.answer.notes.low_oom_risk import SAFEST
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.bound import SLOWER
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, column, joined, scrolled, table, tag
 from forerun.search.order.objectives import objective_named
 from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
 from forerun.search.report.cards import safer
@@ -99,19 +99,19 @@ def rejected_section(board: Leaderboard) -> Safe:
         name = tag("th", reason, told, plain_bar(count / most), scope="row")
         share = f"{count / max(space.size, 1):.2%}"
         lines.append(tag("tr", name, tag("td", format_whole(count), class_="n"), tag("td", share, class_="n")))
-    table = _table("Rejected candidates by reason", ("reason", "candidates", "share"), lines, numbers=(1, 2))
-    return joined([lead, _scroll(table, "Rejected candidates")])
+    heads = ("reason", column("candidates"), column("share"))
+    counts = table(heads, lines, caption="Rejected candidates by reason")
+    return joined([lead, scrolled(counts, "Rejected candidates")])
 
 
 def inputs_section(board: Leaderboard) -> Safe:
     """Return all inputs of the answer: request, defaults, notes, versions and the command."""
     lines = [tag("tr", tag("th", name, scope="row"), tag("td", text)) for name, text in request_lines(board)]
-    table = _scroll(_table("Inputs", ("input", "value"), lines), "Inputs")
     versions = ", ".join(f"{name} {version}" for name, version in board.versions.items())
     enumerated = f"Searched in {format_seconds(board.elapsed_s)} {board.workers}; {versions}."
     return joined(
         [
-            table,
+            scrolled(table(("input", "value"), lines, caption="Inputs"), "Inputs"),
             tag("h3", "Filled in for you"),
             tag("ul", *(tag("li", text) for text in board.defaults)) if board.defaults else tag("p", "Nothing."),
             tag("h3", "Notes"),
@@ -130,12 +130,3 @@ def _numbered(row: Row) -> str:
 
 def _digits(row: Row) -> int:
     return 2 if row.step_time_s >= 10 else 3 if row.step_time_s >= 1 else 5
-
-
-def _table(caption: str, names: Sequence[str], lines: Sequence[Safe], *, numbers: Sequence[int] = ()) -> Safe:
-    head = [tag("th", name, scope="col", class_="n" if i in numbers else None) for i, name in enumerate(names)]
-    return tag("table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *lines))
-
-
-def _scroll(table: Safe, name: str) -> Safe:
-    return tag("div", table, class_="scroll", role="region", aria_label=name, tabindex="0")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import Row
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, joined, table, tag
 from forerun.search.figures.plane import number
 from forerun.search.report.axes import Value, distinct
 from forerun.spaces.units import format_count, format_seconds
@@ -100,10 +100,7 @@ def leaderboard_table(board: Leaderboard, rows: Sequence[Row], front: frozenset[
         tag("th", "notes", scope="col", data_first="descending", class_="more"),
     ]
     body = [_line(place, row, columns, place in front) for place, row in enumerate(rows)]
-    table = tag(
-        "table", tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *body), id="board"
-    )
-    return table
+    return table(head, body, caption=caption, id="board")
 
 
 def filter_form(columns: Mapping[str, Sequence[Value]], *, example: str = "tp4 recompute=full") -> Safe:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, column, joined, scrolled, table, tag
 from forerun.search.figures.still_page import section, still_page
 from forerun.search.report.bars import plain_bar
 from forerun.spaces.units import format_seconds
@@ -67,13 +67,12 @@ def _table(document: Mapping[str, Any]) -> Safe:
     """Return the runs: measured ones, fastest first, then the others in their order."""
     place = {number: row for row, number in enumerate(document["leaderboard"])}
     runs = sorted(document["runs"], key=lambda run: place.get(run["number"], len(place)))
-    head = [tag("th", name, scope="col", class_="n") for name in COLUMNS]
+    heads = [*(column(name) for name in COLUMNS), "strategy"]
     lines = [
         tag("tr", *(tag("td", text, class_="n") for text in _cells(run)), tag("td", tag("code", run["strategy"])))
         for run in runs
     ]
-    table = tag("table", tag("thead", tag("tr", *head, tag("th", "strategy", scope="col"))), tag("tbody", *lines))
-    return tag("div", table, class_="scroll", role="region", aria_label="runs", tabindex="0")
+    return scrolled(table(heads, lines), "runs")
 
 
 def _cells(run: Mapping[str, Any]) -> list[str]:
@@ -96,5 +95,4 @@ def _learned(moved: Sequence[Mapping[str, Any]]) -> Safe | None:
     if not moved:
         return None
     lines = [tag("tr", tag("th", one["what"], scope="row"), tag("td", f"x {one['factor']:.2f}")) for one in moved]
-    head = tag("thead", tag("tr", tag("th", "constant", scope="col"), tag("th", "against the catalogue", scope="col")))
-    return section("learned", "Constants that the runs moved", tag("table", head, tag("tbody", *lines)))
+    return section("learned", "Constants that the runs moved", table(("constant", "against the catalogue"), lines))

@@ -30,16 +30,6 @@ MAIN = "axolotl.yaml"
 C4 = {"path": "allenai/c4", "name": "en", "split": "train", "type": "completion"}
 ALPACA = {"path": "tatsu-lab/alpaca", "split": "train", "type": "alpaca"}
 
-RUN = {
-    "output_dir": "outputs",
-    "attn_implementation": "flash_attention_2",
-    "sample_packing": True,
-    "pad_to_sequence_len": True,
-    "max_steps": 100,
-    "optimizer": "adamw_torch_fused",
-    "learning_rate": 1.0e-4,
-    "lr_scheduler": "cosine",
-}
 FSDP = {
     "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
     "state_dict_type": "SHARDED_STATE_DICT",
@@ -98,7 +88,7 @@ def write(launch: Launch) -> Files:
     data: dict[str, Any] = {
         "base_model": harmless(launch.model.name),
         "datasets": [ALPACA if fine_tunes(launch) else C4],
-        **RUN,
+        **LAUNCHER.run,
         **settings_of(LAUNCHER.keys, launch),
     }
     if launch.tuning.rank:

@@ -25,20 +25,6 @@ from forerun.spaces.models.model import MixtureOfExperts
 MAIN = "gpt_neox.yml"
 
 
-RUN = {
-    "zero_optimization.overlap_comm": True,
-    "zero_optimization.contiguous_gradients": True,
-    "optimizer.type": "Adam",
-    "optimizer.params": {"lr": 1.0e-4, "betas": [0.9, 0.95], "eps": 1.0e-8},
-    "train_iters": 100,
-    "lr_decay_iters": 100,
-    "data_path": "data/text_document",
-    "tokenizer_type": "HFTokenizer",
-    "vocab_file": "tokenizer.json",
-}
-"""A short run that measures."""
-
-
 def adjust(facts: LaunchFacts) -> None:
     """Note the reading of checkpoints of several layers at once."""
     layers = facts.settings.whole("checkpoint_num_layers", least=0)
@@ -64,11 +50,7 @@ LAUNCHER = read_launcher(
 LIMITS = (
     *COMMON,
     decoders_only("GPT-NeoX"),
-    *by_keys(
-        LAUNCHER,
-        cp="the configuration has no such degree in its released versions",
-        schedule="DeepSpeed's pipeline runs 1F1B",
-    ),
+    *by_keys(LAUNCHER),
     NO_DIVIDING,
     ONE_STAGE_SPLIT,
     when(lambda s: s.pp > 1 and s.zero > 1, "zero > 1 with pp > 1: DeepSpeed's pipeline keeps gradients whole", zero=1),
@@ -83,7 +65,7 @@ def write(launch: Launch) -> Files:
         stated["intermediate_size"] = mlp.expert_hidden
     if launch.nodes > 1:
         stated |= {"launcher": "slurm", "deepspeed_slurm": True, "no_ssh_check": True}
-    data = nested(stated, RUN)
+    data = nested(stated, LAUNCHER.run)
     text = dump_yaml(data, f"{launch.name}: {LAUNCHER.title}, {s}", "name the data and the tokenizer")
     several = launch.nodes > 1
     hosts = [

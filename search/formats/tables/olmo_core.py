@@ -113,11 +113,7 @@ MODELS = builds(
 LIMITS = (
     *COMMON,
     decoders_only("OLMo-core"),
-    *by_keys(
-        LAUNCHER,
-        besides=("sp", "recompute", "precision", "schedule"),
-        ep="dispatchers of experts are chosen with the model in code",
-    ),
+    *by_keys(LAUNCHER, besides=("sp", "recompute", "precision", "schedule")),
     only(
         "schedule",
         tuple(WRITTEN_SCHEDULES),

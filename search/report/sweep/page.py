@@ -7,7 +7,7 @@ from typing import Any
 from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.board.sweeps import SweepFolder
-from forerun.search.figures.markup import Safe, joined, tag
+from forerun.search.figures.markup import Safe, joined, scrolled, table, tag
 from forerun.search.figures.plane import number, symbol_definitions
 from forerun.search.files.documents import versions
 from forerun.search.files.version import cost_model_version
@@ -129,8 +129,8 @@ def _answer(data: SweepData) -> Safe:
     ]
     more = f" The first {MOST_ANSWERS} of {len(groups):,}." if len(groups) > MOST_ANSWERS else ""
     caption = f"The best rows of every model and workload; all figures are predicted.{more}"
-    head = [tag("th", name, scope="col") for name in ("model", *(f"{_most(one)} {one.meaning}" for one in measures))]
-    return _scroll("Answer", caption, head, lines)
+    heads = ("model", *(f"{_most(one)} {one.meaning}" for one in measures))
+    return scrolled(table(heads, lines, caption=caption), "Answer")
 
 
 def _most(measure: Measure) -> str:
@@ -228,7 +228,8 @@ def _table(data: SweepData) -> Safe:
     ]  # fmt: skip
     first = [row for row, rank in enumerate(data.columns["rank"]) if rank == 1][:STILL_ROWS]
     caption = "The first row of every search. GiB is the peak of the fullest GPU. A row opens to its parts."
-    return _scroll("Searches", caption, head, [_line(data, row) for row in first], tall=True, id="board")
+    board = table(head, [_line(data, row) for row in first], caption=caption, id="board")
+    return scrolled(board, "Searches", kind="scroll tall")
 
 
 def _line(data: SweepData, row: int) -> Safe:
@@ -255,8 +256,8 @@ def _nothing(data: SweepData) -> Safe | None:
         for search, status, message in data.nothing[:MOST_LISTED]
     ]  # fmt: skip
     more = f" The first {MOST_LISTED} of {len(data.nothing):,}." if len(data.nothing) > MOST_LISTED else ""
-    head = [tag("th", name, scope="col") for name in ("search", "asked", "how it ended")]
-    return _scroll("Searches that found nothing", f"Why they have no row.{more}", head, lines)
+    endings = table(("search", "asked", "how it ended"), lines, caption=f"Why they have no row.{more}")
+    return scrolled(endings, "Searches that found nothing")
 
 
 def _inputs(sweep: SweepFolder, data: SweepData) -> Safe:
@@ -271,11 +272,3 @@ def _inputs(sweep: SweepFolder, data: SweepData) -> Safe:
             tag("pre", commands),
         ]
     )
-
-
-def _scroll(
-    name: str, caption: str, head: Sequence[Safe], lines: Sequence[Safe], *, tall: bool = False, **more: str
-) -> Safe:
-    body = [tag("caption", tag("span", caption)), tag("thead", tag("tr", *head)), tag("tbody", *lines)]
-    kind = "scroll tall" if tall else "scroll"
-    return tag("div", tag("table", *body, **more), class_=kind, role="region", aria_label=name, tabindex="0")
