@@ -1,7 +1,7 @@
 """Cost rules: seconds of an operator on a device and of a collective on links. Rules accept arrays.
 
-Shapes: whatever the caller's arrays broadcast to, which is the shape of the result; measurements of one operator
-(``measured``): M of them, D numbers a shape, N questions.
+Shapes: results have the broadcast shape of the arguments; measurements of one operator (``measured``): M measurements,
+D numbers per shape, N queries.
 """
 
 from forerun.simulator.costs.attention import (

@@ -1,7 +1,7 @@
 """Seconds of scaled dot-product attention on a device: fused (flash) or as products and passes over the scores.
 
-The fused kernels work on blocks of queries, one per compute unit at a time (Dao, "FlashAttention-2", 2023): the time
-is the waves of blocks times the keys a block visits. What remains are constants fitted in ``efficiency``.
+The fused kernels process blocks of queries, one per compute unit at a time (Dao, "FlashAttention-2", 2023): the time is
+the waves of blocks times the keys visited by a block. The remaining constants are fitted in ``efficiency``.
 """
 
 from dataclasses import replace
@@ -27,30 +27,31 @@ MATERIALISED = ("fused_softmax", "unfused_half", "unfused")
 ATTENTION_KERNELS = ("flash", "flash2", "flash_triton", "flash1", *MATERIALISED)
 
 # FlashAttention 1 against 2: half the speed at 2k to 16k tokens on A100 (Dao 2023, figures 4 to 6, causal), and in
-# published A100 runs that differ in nothing but the kernel (release 1.0.8). Refitted to two trainers apart: 0.45, 0.50.
+# published A100 runs that differ only in the kernel (release 1.0.8). Refitted without either of two trainers: 0.45,
+# 0.50.
 _FLASH1_SHARE = 0.5
 
-# FlashAttention in Triton of 2023 against FlashAttention 2: published llm-foundry runs on A100 with 32k and 65k tokens,
-# whose step is nearly all attention.
+# The 2023 Triton kernel of FlashAttention against FlashAttention 2: published llm-foundry runs on A100 with 32k and 65k
+# tokens, whose step is mostly attention.
 _TRITON_SHARE = 0.68
 
 # On Hopper less: Triton of 2023 made no use of its warp-group products. Runs of 4k to 65k tokens of one table
 # (llm_foundry).
 _TRITON_HOPPER_SHARE = 0.56
 
-# The rows of micro-benchmarks that the surface of A100 is fitted to end at 16k tokens forward and 5k backward. Beyond,
-# FlashAttention 2 gains up to a fourth: whole runs of 16k to 262k tokens (12 of two models) do 186 to 194 TFLOP/s in
-# attention. From either model alone, and from three runs of another trainer at 8k, the gain is 0.25 to 0.3. The kernel
-# in Triton does not gain.
+# The micro-benchmarks behind the surface of A100 end at 16k tokens forward and 5k backward. Beyond, FlashAttention 2
+# gains up to a fourth: whole runs of 16k to 262k tokens (12 of two models) reach 186 to 194 TFLOP/s in attention. From
+# either model alone, and from three runs of another trainer at 8k, the gain is 0.25 to 0.3. The Triton kernel does not
+# gain.
 _LONG_GAIN, _LONG_KEYS = 0.25, 2048.0
 
-# Power falls faster than speed when a kernel keeps the matrix units less busy: attention loses the square root of what
-# matrix products lose. SimuMax: 0.95 against 0.86 from A100 SXM to PCIe, 0.83 against 0.71 on B200 in long runs.
+# Power falls faster than speed when a kernel uses the matrix units less: attention loses the square root of the loss of
+# matrix products. SimuMax: 0.95 against 0.86 from A100 SXM to PCIe, 0.83 against 0.71 on B200 in long runs.
 SUSTAINED_EXPONENT = 0.5
 
-# Batched products with a row of a length that is no multiple of this leave the matrix units (NVIDIA, Matrix
-# Multiplication Background User's Guide: 16 bytes). Published 176B to 195B runs on A100 with heads of 150 and 108
-# reach this share of the vector peak in attention.
+# Batched products with a row length that is not a multiple of this do not use the matrix units (NVIDIA, Matrix
+# Multiplication Background User's Guide: 16 bytes). Published 176B to 195B runs on A100 with heads of 150 and 108 reach
+# this share of the vector peak in attention.
 _MATRIX_STEP = 8
 _VECTOR_SHARE = 0.54
 
@@ -81,15 +82,14 @@ def attention_time_s(
     """Seconds of attention from projected queries, keys and values to the heads' outputs, without host launches.
 
     ``flash`` is the best fused kernel of the device's generation (FlashAttention 2 on Ampere, 3 or cuDNN from Hopper
-    on), ``flash2`` and ``flash1`` the older releases wherever they run; ``fused_softmax`` and ``unfused`` materialise
-    all scores and mask afterwards, ``unfused_half`` with the softmax in 16 bit.
-    ``causal`` aligns the last query with the last key, so that query i of s sees
-    ``seq_k - s + i`` keys; ``window`` limits that to the last ``window`` keys. A rank of balanced context parallelism
-    sees half of all pairs: pass ``causal=False`` with half the keys. ``dropout`` on the scores costs a mask only where
-    they are materialised. Shapes broadcast.
+    on), ``flash2`` and ``flash1`` are older releases on any device; ``fused_softmax`` and ``unfused`` materialise all
+    scores and mask afterwards, ``unfused_half`` with the softmax in 16 bit. ``causal`` aligns the last query with the
+    last key, so query i of s attends to ``seq_k - s + i`` keys; ``window`` limits them to the last ``window`` keys. A
+    rank of balanced context parallelism computes half of all pairs: pass ``causal=False`` with half the keys.
+    ``dropout`` on the scores costs a mask only where they are materialised. Shapes broadcast.
 
     Raises:
-        RequestError: ``kernel`` is unknown, or the device has no such precision.
+        RequestError: ``kernel`` is unknown, or the device does not have the precision.
     """
     if kernel not in ATTENTION_KERNELS:
         raise unknown("attention kernel", kernel, ATTENTION_KERNELS)
@@ -151,15 +151,14 @@ def attention_time_s(
 
 
 def attended_pairs(seq_q: ArrayLike, seq_k: ArrayLike, *, causal: bool, window: int | None = None) -> Floats:
-    """Pairs of query and key that one head computes (closed form of the sum over queries of the keys they
-    see); ``window``: most keys that a query sees."""
+    """Return the number of pairs of query and key in one head (closed form); ``window``: limit of keys per query."""
     sq, sk = np.asarray(seq_q, dtype=np.float64), np.asarray(seq_k, dtype=np.float64)
     limit = sk if window is None else np.minimum(sk, float(window))
     if not causal:
         return np.asarray(sq * limit)
     first = np.maximum(sk - sq, 0.0)  # keys before the first query
-    rows = np.minimum(sq, sk)  # queries that see anything
-    growing = np.clip(limit - first, 0.0, rows)  # queries that see all keys up to themselves
+    rows = np.minimum(sq, sk)  # queries with any key
+    growing = np.clip(limit - first, 0.0, rows)  # queries with all keys up to themselves
     return np.asarray(growing * first + growing * (growing + 1) / 2 + (rows - growing) * limit)
 
 
@@ -176,8 +175,11 @@ def attention_work(
     window: int | None = None,
     backward: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Operations and bytes of fused attention, shapes as for ``attention_time_s``: two products per pair forward, five
-    backward (scores again, and four gradients); every tensor read or written once, backward with its gradients."""
+    """Return the operations and bytes of fused attention; shapes as for ``attention_time_s``.
+
+    There are two products per pair forward and five backward (scores again, and four gradients); every tensor is read
+    or written once, in the backward pass with its gradients.
+    """
     shape = (batch, heads, kv_heads, seq_q, seq_k, head_dim, value_head_dim)
     b, h, g, sq, sk, d, dv = (np.asarray(value, dtype=np.float64) for value in shape)
     pairs = b * h * attended_pairs(sq, sk, causal=causal, window=window)
@@ -202,15 +204,15 @@ def flash_surface_s(
     bytes_per_s: float,
     compute_units: int,
 ) -> Floats:
-    """Seconds from the constants themselves; ``attention_time_s``, whose shapes these are, and the fit share it.
+    """Return the seconds from given constants; shared by ``attention_time_s`` (with its shapes) and the fit.
 
-    Forward multiplies twice per pair (scores, output); backward five times (scores again, and four gradients).
-    The time is that of list scheduling: the mean work of a compute unit plus a share of the longest block, and never
-    less than the longest block.
+    Forward multiplies twice per pair (scores, output); backward five times (scores again, and four gradients). The time
+    is that of list scheduling: the mean work of a compute unit plus a share of the longest block, and at least the
+    longest block.
     """
     rows = float(surface.block_rows)
     waves = batch * heads * np.ceil(seq_q / rows) / compute_units
-    start = surface.key_ramp + (rows / 2 if causal else 0.0)  # the block on the diagonal is computed whole
+    start = surface.key_ramp + (rows / 2 if causal else 0.0)  # the block on the diagonal is computed in full
     mean_keys = attended_pairs(seq_q, seq_k, causal=causal, window=window) / np.maximum(seq_q, 1.0) + start
     longest_keys = (seq_k if window is None else np.minimum(seq_k, float(window))) + surface.key_ramp
     keys = np.maximum(waves * mean_keys + surface.wave_hardness * longest_keys, longest_keys)
@@ -250,10 +252,10 @@ def _unfused_s(
         total = total + np.where(aligned, matrix_s, np.maximum(matrix_s, 2 * groups * m * n * k / vector))
     softmax = stream_operator("softmax_half" if kernel == "unfused_half" else "softmax")
     passes = [softmax.one_pass(fused=kernel == "fused_softmax", backward=backward)]
-    # Frameworks call dropout at rate zero too, which copies; the same runs show its traffic without dropout.
+    # Frameworks call dropout also at rate zero, which copies; the same runs show its traffic without dropout.
     passes.append(stream_operator("dropout" if dropout else "copy").one_pass(fused=True, backward=backward))
     scores = groups * sq * sk
-    wide = max(INPUT_BYTES[precision] / 2.0, 1.0)  # the passes are counted of scores in 16 bit
+    wide = max(INPUT_BYTES[precision] / 2.0, 1.0)  # passes are counted for scores in 16 bit
     for one in passes:
         total = total + memory_bound_time_s(
             device, wide * scores * one.bytes_per_element, elements=scores * one.math_per_element, kernels=one.kernels

@@ -1,9 +1,9 @@
 """Seconds of convolutions on a device: implicit matrix products with the fitted surface of ``gemm``.
 
 A convolution is the product [batch x output pixels, channels x window] by [channels x window, filters] whose left
-matrix is never written out (Chetlur et al., "cuDNN", arXiv 1410.0759, section 3), so that its traffic is that of the
-tensors. The weight gradient has a small output and a long sum, which the library splits over the compute units and
-adds up again. Small convolutions leave units idle, and do not shrink with the number of devices.
+matrix is never materialised (Chetlur et al., "cuDNN", arXiv 1410.0759, section 3), so its traffic is that of the
+tensors. The weight gradient has a small output and a long sum, which the library splits over the compute units and sums
+afterwards. Small convolutions leave units idle, and do not shrink with the number of devices.
 """
 
 from functools import partial
@@ -64,14 +64,13 @@ def convolution_time_s(
 ) -> Floats:
     """Seconds of one direction of a convolution, without the host's launch; arguments broadcast.
 
-    ``channels`` and ``filters`` are those of the whole layer, ``groups`` the parts that do not see each other;
-    ``window`` is the volume of the kernel, ``input_pixels`` and ``output_pixels`` the spatial volumes of one sample.
-    ``winograd``: the window is 3x3 with stride and dilation 1, and its arithmetic may be reduced. A linear layer is a
-    convolution of one pixel. ``axes``: spatial axes (0: a linear layer), by which measured ones are told apart. Empty
-    work takes no time.
+    ``channels`` and ``filters``: of the entire layer; ``groups``: independent parts of the channels; ``window``: volume
+    of the kernel; ``input_pixels`` and ``output_pixels``: spatial volumes of one sample. ``winograd``: the window is
+    3x3 with stride and dilation 1, and its arithmetic may be reduced. A linear layer is a convolution of one pixel.
+    ``axes``: spatial axes (0: a linear layer), part of the key of measured shapes. Empty work takes no time.
 
     Raises:
-        RequestError: the device has no such precision, or ``precision`` or ``direction`` is unknown.
+        RequestError: the device does not have the precision, or ``precision`` or ``direction`` is unknown.
     """
     if precision not in INPUT_BYTES:
         raise unknown("precision", precision, INPUT_BYTES)
@@ -101,13 +100,15 @@ def _surface_s(
     axes: Floats,
     reducible: Floats,
 ) -> Floats:
-    """Return what the fitted constants say of shapes as measured ones are known by: ``axes`` and whether arithmetic is
-    ``reducible`` plus one each."""
+    """Return the seconds by the fitted constants, for shapes in the form of measured ones.
+
+    In this form ``axes`` and ``reducible`` arithmetic are increased by one.
+    """
     m, n, k = _product(direction, b, c / g, f / g, w, pixels_in, pixels_out)
     compute = _product_s(device, precision, direction, m, n, k, g)
     if np.any(g > 1):
-        # Groups of few channels fill no tile: libraries have direct kernels for them, which compute on vector units
-        # (cuDNN and PyTorch take them for depthwise convolutions).
+        # Groups of few channels do not fill a tile: libraries have direct kernels for them, which compute on vector
+        # units (used by cuDNN and PyTorch for depthwise convolutions).
         direct = 2.0 * m * n * k * g / device.peak_flops_per_s.get("fp32", device.peak(precision))
         compute = np.where(g > 1, np.minimum(compute, direct), compute)
     reduced = (precision == "fp32") & (reducible > 1) & (np.minimum(c, f) / g >= WINOGRAD_CHANNELS)
@@ -124,21 +125,21 @@ def _surface_s(
 def _product(
     direction: str, b: Floats, c: Floats, f: Floats, w: Floats, pixels_in: Floats, pixels_out: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return rows, columns and sum of the product of one group. All three directions multiply equally often."""
+    """Return rows, columns and sum of the product of one group. All three directions have equal operations."""
     if direction == "forward":
         return b * pixels_out, f, c * w
     if direction == "data_gradient":
-        # With a stride, an input pixel lies under fewer windows.
+        # With a stride, fewer windows include an input pixel.
         return b * pixels_in, c, f * w * pixels_out / np.maximum(pixels_in, 1.0)
     return f, c * w, b * pixels_out
 
 
 def _product_s(device: Device, precision: str, direction: str, m: Floats, n: Floats, k: Floats, g: Floats) -> Floats:
-    """Return the seconds of the arithmetic with the best way of cutting the sum; the partial sums are added up."""
+    """Return the seconds of the arithmetic with the best division of the sum, including the sum of its parts."""
     found = device_efficiency(device)
     width = "fp8" if INPUT_BYTES[precision] < 2 and "fp8" in found.gemm else "half"
     surface = found.gemm[width]
-    # Clocks fall under the load of matrix units; fp32 keeps them idle.
+    # Clocks fall under the load of matrix units; fp32 leaves them idle.
     share = 1.0 if precision == "fp32" else TENSOR_SHARE * found.sustained_clock[width]
     rate = device.peak(precision) * device.compute_share * share
     kind = "forward" if direction == "forward" else "data_gradient"
@@ -165,6 +166,6 @@ def _product_s(device: Device, precision: str, direction: str, m: Floats, n: Flo
 
 
 def _joined(one: Floats, other: Floats) -> Floats:
-    """Join two times that overlap, but not fully when they are alike: the norm of order four, as for products."""
+    """Join two times that overlap, but not fully when they are similar: the norm of order four, as for products."""
     one_squared, other_squared = one * one, other * other
     return np.asarray(np.sqrt(np.sqrt(one_squared * one_squared + other_squared * other_squared)))

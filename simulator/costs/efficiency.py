@@ -1,8 +1,8 @@
-"""Share of its peaks that a device reaches in practice: constants fitted to published micro-benchmarks.
+"""Achieved share of a device's peaks: constants fitted to published micro-benchmarks.
 
-The numbers stand in ``data/compute.yaml``, which ``benchmarks/fit/compute.py`` writes; this file loads them and finds
-those of a device. A device without measurements of its own borrows those of its architecture, scaled by the ratio of
-the largest share of peak that either reached in any matrix product (``Device.matmul_ceiling``).
+The numbers are in ``data/compute.yaml``, written by ``benchmarks/fit/compute.py``; this file loads them and finds those
+of a device. A device without measurements uses those of its architecture, scaled by the ratio of the largest achieved
+shares of peak in any matrix product (``Device.matmul_ceiling``).
 """
 
 import functools
@@ -18,7 +18,7 @@ _OTHER = "other"
 _UNCALIBRATED = "uncalibrated"
 """Beginning of the provenance of constants that were fitted to no micro-benchmark."""
 
-# Tile shapes (rows, columns) of common kernels, in the order of ``tile_shares``; each runs either way round.
+# Tile shapes (rows, columns) of common kernels, in the order of ``tile_shares``; each also runs transposed.
 TILE_CLASSES = (((256, 128), (128, 256)), ((128, 128),), ((128, 64), (64, 128)), ((64, 64),))
 
 
@@ -94,7 +94,7 @@ class ComputeEfficiency:
 
 
 def device_efficiency(device: Device) -> ComputeEfficiency:
-    """Return the constants of ``device``: its own, else those of its architecture scaled to its measured ceiling."""
+    """:Return the constants of ``device``: its own, or those of its architecture scaled to its measured ceiling."""
     own, lender = _lender(device)
     entry = _entry(lender)
     power = _power_ratio(device, lender)
@@ -118,7 +118,7 @@ def device_efficiency(device: Device) -> ComputeEfficiency:
 
 
 def _borrowed_clock(device: Device) -> Mapping[str, float] | None:
-    """Return the sustained clock that is known of a device without constants of its own, or of its architecture."""
+    """Return the known sustained clock of a device without own constants, or of its architecture."""
     clocks: Mapping[str, Mapping[str, float]] = _data()["sustained_clocks"]
     spelled = device.architecture.lower()
     known = [key for key in clocks if key == device.fitted_name or spelled.startswith(key)]
@@ -126,7 +126,7 @@ def _borrowed_clock(device: Device) -> Mapping[str, float] | None:
 
 
 def compute_provenance(device: Device) -> str:
-    """Say where the compute constants of ``device`` come from, for outputs that must tell fitted from borrowed."""
+    """Return the source of the compute constants of ``device``, for outputs that distinguish fitted from borrowed."""
     own, lender = _lender(device)
     if own:
         return _entry(lender).provenance
@@ -134,8 +134,11 @@ def compute_provenance(device: Device) -> str:
 
 
 def constants_from(device: Device) -> str:
-    """Return whose compute constants a device has: its "own", fitted to micro-benchmarks; those "lent" by a device of
-    its architecture; or "foreign", where no micro-benchmark of its architecture was fitted."""
+    """Return the kind of a device's compute constants.
+
+    "own": fitted to its micro-benchmarks; "lent": by a device of its architecture; "foreign": no device of its
+    architecture was fitted.
+    """
     own, lender = _lender(device)
     spelled = device.architecture.lower()
     known = any(spelled.startswith(key) for key in _data()["architectures"])
@@ -149,7 +152,7 @@ def _scaled(value: AttentionEfficiency, scale: float) -> AttentionEfficiency:
 
 
 def _lender(device: Device) -> tuple[bool, str]:
-    """Check whether ``device`` has constants of its own, and the device whose constants it uses."""
+    """Return whether ``device`` has constants of its own, and the device with its constants."""
     data = _data()
     if device.fitted_name in data["devices"]:
         return True, device.fitted_name
@@ -164,20 +167,22 @@ _TRUSTED_CEILING = 0.87
 
 
 def _ceiling_ratio(device: Device, lender: str) -> float:
-    """Return the ceiling of ``device`` (of fp32 where it has no other) over that of ``lender``; 1 when unknown."""
+    """Return the ceiling of ``device`` (of fp32 if it has no other) relative to ``lender``; 1 if unknown."""
     own = device.matmul_ceiling.get("bf16", device.matmul_ceiling.get("fp32"))
     lent = float(_data()["devices"][lender]["matmul_ceiling"])
     return min(own, _TRUSTED_CEILING) / lent if own else 1.0
 
 
-# Clock under load against the power limit where that is what holds it down: power falls with the square of the clock
-# and faster (voltage follows it). H100 of 500 W against 700 W: published runs of torchtitan ask for 0.83, one table.
+# Clock under load against the power limit where this limits the clock: power falls with the square of the clock and
+# faster (voltage follows it). H100 of 500 W against 700 W: published runs of torchtitan fit 0.83, one table.
 _POWER_EXPONENT = 0.5
 
 
 def _power_ratio(device: Device, lender: str) -> float:
-    """Return the clock under load of ``device`` over that of ``lender``: less than 1 where it is the same part with a
-    lower power limit."""
+    """Return the clock under load of ``device`` relative to ``lender``.
+
+    It is less than 1 where the device is the same part with a lower power limit.
+    """
     usual = _catalogued(lender)
     same = device.compute_units == usual.compute_units and device.peak_flops_per_s == usual.peak_flops_per_s
     if not same or device.watts is None or usual.watts is None:
@@ -186,8 +191,10 @@ def _power_ratio(device: Device, lender: str) -> float:
 
 
 def _vector_ratio(device: Device, lender: str) -> float:
-    """Return the arithmetic of a unit of ``device`` over that of ``lender``. What other vendors count as units are a
-    few matrix engines: vector units beside them are taken to do together what the lender's do."""
+    """Return the arithmetic of a unit of ``device`` relative to ``lender``.
+
+    Units of other vendors are a few matrix engines: their vector units are assumed to have the lender's total rate.
+    """
     usual = _catalogued(lender)
     same = device.vendor == usual.vendor
     return 1.0 if same else max(usual.compute_units / device.compute_units, 1.0)
@@ -203,7 +210,7 @@ def _slowed(clocks: Mapping[str, float], ratio: float) -> Mapping[str, float]:
 
 
 def _memory_ratio(device: Device, lender: str) -> float:
-    """Return the streaming share of ``device`` over that of ``lender``."""
+    """Return the streaming share of ``device`` relative to ``lender``."""
     return device.memory_efficiency / float(_data()["devices"][lender]["memory_efficiency"])
 
 
@@ -227,7 +234,7 @@ def _entry(name: str) -> ComputeEfficiency:
 
 
 def tiles_of(shares: Iterable[float]) -> tuple[tuple[int, int, float], ...]:
-    """Give every tile of a class the speed of its class."""
+    """Return tiles with the speed of their class."""
     pairs = zip(shares, TILE_CLASSES, strict=True)
     return tuple((rows, columns, float(share)) for share, shapes in pairs for rows, columns in shapes)
 

@@ -1,8 +1,8 @@
 """Seconds of a matrix product on a device: tiles in waves over the compute units, or bytes over the memory bus.
 
-Tiling and waves follow NVIDIA's "Matrix Multiplication Background User's Guide"; what each constant is worth on each
-device is fitted (see ``efficiency``). Every term grows with m, n and k and shrinks with the peaks of the device, and
-the best tile is a minimum over such terms, so that the result is monotone in all of them by construction.
+Tiling and waves follow NVIDIA's "Matrix Multiplication Background User's Guide"; the constants of each device are
+fitted (see ``efficiency``). Every term grows with m, n and k and shrinks with the peaks of the device, and the best
+tile is a minimum over such terms, so the result is monotone in all of them by construction.
 """
 
 from typing import Literal
@@ -30,7 +30,7 @@ INPUT_BYTES = {
     "nvfp4": 0.5 + 1 / 16,
 }
 
-# Which fitted surface a precision uses. mxfp8 and 4 bit have no published sweep: they take the shares of fp8.
+# Fitted surface of a precision. mxfp8 and 4 bit have no published sweep: they use the shares of fp8.
 _SURFACE = {name: "half" if size >= 2 else "fp8" for name, size in INPUT_BYTES.items()}
 
 # Rate of 4-bit over 8-bit products in training. Peaks promise 2 (B200) and 3 (B300), but Llama 8B, 70B and 405B in
@@ -60,13 +60,13 @@ def gemm_time_s(
 ) -> Floats:
     """Seconds of ``groups`` products C[m, n] += A[m, k] B[k, n] in one kernel, without the host's launch.
 
-    ``m``, ``n``, ``k`` and ``groups`` broadcast; m, n, k are those of the product that is computed, so the weight
-    gradient of a layer of [tokens, in] -> [tokens, out] is (out, in, tokens). ``weight_gradient`` accumulates into
-    fp32 main gradients (8 bytes per element of traffic), ``weight_gradient_added`` into those of 16 bit (4 bytes);
-    ``weight_gradient_half`` writes 16 bit. An empty product takes no time.
+    ``m``, ``n``, ``k`` and ``groups`` broadcast; m, n, k are those of the computed product, so the weight gradient of a
+    layer [tokens, in] -> [tokens, out] is (out, in, tokens). ``weight_gradient`` accumulates into fp32 main gradients
+    (8 bytes of traffic per element), ``weight_gradient_added`` into 16-bit ones (4 bytes); ``weight_gradient_half``
+    writes 16 bit. An empty product takes no time.
 
     Raises:
-        RequestError: the device has no such precision, or ``kind`` or ``precision`` is unknown.
+        RequestError: the device does not have the precision, or ``kind`` or ``precision`` is unknown.
     """
     if precision not in INPUT_BYTES:
         raise unknown("precision", precision, INPUT_BYTES)
@@ -98,7 +98,7 @@ def gemm_time_s(
 def gemm_bytes(
     precision: str, m: ArrayLike, n: ArrayLike, k: ArrayLike, *, groups: ArrayLike = 1, kind: GemmKind = "forward"
 ) -> Floats:
-    """Bytes that ``gemm_time_s`` takes its products to move: each operand read once, the output written."""
+    """Return the bytes moved by the products of ``gemm_time_s``: each operand read once, the output written."""
     m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
     return _traffic_bytes(m, n, k, groups, kind, INPUT_BYTES[precision])
 
@@ -115,7 +115,7 @@ def _traffic_bytes(
 
 
 def _peak(device: Device, precision: str) -> float:
-    """Operations per second that a precision promises, 4 bit no more than its gain over 8 bit."""
+    """Return the peak operations per second of a precision; of 4 bit at most its gain over 8 bit."""
     if INPUT_BYTES[precision] < 1:
         return min(device.peak(precision), FOUR_BIT_GAIN * device.peak("fp8"))
     return device.peak(precision)
@@ -134,8 +134,10 @@ def gemm_surface_s(
     compute_units: int,
     input_bytes: float,
 ) -> Floats:
-    """Seconds from the constants themselves, arguments as for ``gemm_time_s``, with which the fit shares it;
-    ``input_bytes``: of one element."""
+    """Return the seconds from given constants, shared by ``gemm_time_s`` and the fit.
+
+    ``input_bytes``: bytes of one element; other arguments as for ``gemm_time_s``.
+    """
     m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
     share = np.where(groups > 1, surface.grouped_share, 1.0) * _kind_share(surface, kind)
     rate = flops_per_s * surface.peak_share * share
@@ -146,9 +148,9 @@ def gemm_surface_s(
 
 
 def _overlapped(one: Floats, other: Floats) -> Floats:
-    """Join two times that overlap, but not fully when they are alike: the norm of order four.
+    """Join two times that overlap, but not fully when they are similar: the norm of order four.
 
-    Products and square roots are rounded exactly, so that the result does not depend on the length of the array.
+    Products and square roots are rounded exactly, so the result does not depend on the length of the array.
     """
     one_squared, other_squared = one * one, other * other
     joined: Floats = np.sqrt(np.sqrt(one_squared * one_squared + other_squared * other_squared))
@@ -170,8 +172,7 @@ def _tiled_s(
     unit_flops_per_s: Floats,
     compute_units: int,
 ) -> Floats:
-    """Seconds of the inner loops with the best of the tiles (the first axis inside), a unit working on one at a
-    time."""
+    """Return the seconds of the inner loops with the best tile (the first axis inside), one tile per unit at a time."""
     first = (-1, *(1,) * max(m.ndim, n.ndim, groups.ndim, np.ndim(unit_flops_per_s)))
     rows, columns, share = (np.reshape(each, first) for each in zip(*surface.tiles, strict=True))
     waves = groups * np.ceil(m / rows) * np.ceil(n / columns) / compute_units

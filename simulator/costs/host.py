@@ -1,7 +1,7 @@
-"""Optimizer states in the memory of the host: where they fit, and how long the update takes there.
+"""Optimizer states in host memory: their limit, and the duration of the update.
 
-States are updated where they lie: as fast as the host's memory is read and written. Gradients and parameters come and
-go as if the states themselves did, while others are updated or before and after.
+States are updated on the host, at the rate of its memory. Gradients and parameters are copied as if they were the
+states, during the update of others or before and after the update.
 """
 
 import numpy as np
@@ -20,11 +20,13 @@ written (Adam: 30 bytes for 12)."""
 
 
 def host_link_rate(cluster: Cluster) -> float:
-    """Return bytes per second between a device and the host, one direction, while all devices of the node copy: those
-    behind one switch share its link, those of a socket what it passes on where messages are staged in its memory.
+    """Return bytes per second between a device and the host, one direction, while all devices of the node copy.
+
+    Devices behind one switch share its link; where messages are staged in a socket's memory, devices of the socket
+    share its rate.
 
     Raises:
-        RequestError: the cluster does not say how fast its host links are.
+        RequestError: the cluster has no rate for its host links.
     """
     rate = cluster.host.get("bytes_per_s_per_device", 0.0) or cluster.device.host_bytes_per_s
     if not rate > 0:
@@ -43,7 +45,7 @@ def host_link_rate(cluster: Cluster) -> float:
 
 
 def host_update_s(cluster: Cluster, states: Floats) -> Floats:
-    """Return the seconds in which the processors of a host update the ``states`` bytes of each device of a node."""
+    """Return the seconds in which a host's processors update the ``states`` bytes of each device of a node."""
     sockets = 2 if cluster.spec is None else cluster.spec.host.sockets
     rate = cluster.host.get("memory_bytes_per_s", sockets * SOCKET_BYTES_PER_S)
     return np.asarray(UPDATE_TRAFFIC * states * cluster.devices_per_node / rate)
@@ -54,11 +56,11 @@ def states_on_host(
 ) -> tuple[Floats, Floats]:
     """Return the bytes of ``states`` that stay on the device, and the seconds of the update of the others.
 
-    ``share`` of them goes to the host; copies run beside the update where they ``overlap``. Where that share of a
-    node's devices is more than the memory of its host (if the cluster says how much that is), all stay on the devices.
+    ``share`` of them is on the host; copies overlap the update if ``overlap``. Where this share of a node's devices
+    exceeds the host's memory (if known), all stay on the devices.
 
     Raises:
-        RequestError: the cluster does not say how fast its host links are.
+        RequestError: the cluster has no rate for its host links.
     """
     capacity = cluster.host.get("memory_bytes")
     most = np.inf if capacity is None else capacity / cluster.devices_per_node

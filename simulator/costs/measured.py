@@ -1,10 +1,10 @@
-"""Seconds of operators as a machine was measured to take them, with the fitted surfaces in the gaps.
+"""Measured seconds of a machine's operators, completed by the fitted surfaces.
 
-What is kept of a measured operator is its time over what the fitted surface said of it. Where a shape was measured, the
-surface times that ratio is what was measured (and a calibration that moves the surface moves it too). Elsewhere the
-ratio is that of its measured neighbours (mean of the logarithms, weighted by the inverse square of the distance in
-doublings; Shepard, A two-dimensional interpolation function for irregularly-spaced data, 1968): far from everything
-measured that is the mean ratio, so that the surface keeps its form and takes the level of the machine.
+A measured operator is stored as the ratio of its time to the fitted surface. At a measured shape, the surface times the
+ratio is the measurement (and a calibration of the surface also changes it). At other shapes the ratio is that of
+measured neighbours (mean of the logarithms, weighted by the inverse square of the distance in doublings; Shepard, A
+two-dimensional interpolation function for irregularly-spaced data, 1968); far from all measurements it is their mean
+ratio, so the surface keeps its form and takes the level of the machine.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Measurements of one operator: M of them, D numbers a shape."""
+    """M measurements of one operator, with D numbers per shape."""
 
     shapes: Floats
     """Shape [M, D]."""
@@ -44,10 +44,10 @@ class Samples:
 
 
 def _check(name: str, samples: Samples) -> None:
-    """Refuse seconds beyond reason.
+    """Refuse implausible seconds.
 
     Raises:
-        RequestError: an operator took more than ``MOST_APART`` times what the device's surface says, or as much less.
+        RequestError: an operator took over ``MOST_APART`` times the seconds of the device's surface, or as much less.
     """
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         reasonable = abs(samples.log_ratio) <= np.log(MOST_APART)
@@ -63,9 +63,8 @@ def _check(name: str, samples: Samples) -> None:
 class MeasuredCosts:
     """Measured operators by name; implements ``Measurements``.
 
-    ``weights``: how much each number of a shape counts in distances (None: all alike).
-    An operator that was not measured takes the mean ratio of its family (the first word of its name), or the surface as
-    it is where no other of the family was.
+    ``weights``: weight of each number of a shape in distances (None: all equal). An operator without measurements uses
+    the mean ratio of its family (the first word of its name), or the unchanged surface for an unmeasured family.
     """
 
     def __init__(self, samples: Mapping[str, Samples], weights: tuple[float, ...] | None = None) -> None:
@@ -112,7 +111,7 @@ class MeasuredCosts:
 
 @dataclass(slots=True)
 class QueryRecorder:
-    """Says what the fitted surfaces say, and keeps every shape it was asked for; implements ``Measurements``.
+    """Recorder of all queried shapes, with answers from the fitted surfaces; implements ``Measurements``.
 
     ``asked``: name of the operator -> shape -> fitted seconds.
     """
@@ -120,7 +119,7 @@ class QueryRecorder:
     asked: dict[str, dict[tuple[float, ...], float]] = field(default_factory=dict)
 
     def seconds(self, name: str, shape: tuple[Floats, ...], surface: Surface) -> Floats:
-        """Return the fitted seconds, and remember shapes that take any."""
+        """Return the fitted seconds, and record shapes of non-zero duration."""
         arrays = np.broadcast_arrays(*shape)
         fitted = np.asarray(surface(*arrays), dtype=np.float64)
         kept = self.asked.setdefault(name, {})

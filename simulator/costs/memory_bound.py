@@ -1,8 +1,8 @@
-"""Seconds of operators whose time is the bytes they move: norms, activations, softmax, loss, embedding, optimizer.
+"""Seconds of operators limited by memory traffic: norms, activations, softmax, loss, embedding, optimizer.
 
 An operator is a table entry: bytes of traffic per element and kernels per pass, fused and eager. The bytes of a fused
-operator follow from its definition (every tensor is read or written once); those of the eager form count what the
-framework's separate kernels move and agree with the measured ones of ``operators_ett`` (A100, GH200) where noted.
+operator follow from its definition (every tensor is read or written once); those of the eager form are the traffic of
+the framework's separate kernels, and agree with the measurements of ``operators_ett`` (A100, GH200) where noted.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class StreamPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOperator:
-    """Both passes of an operator, fused (one kernel where it can be) and eager (one per framework call)."""
+    """Both passes of an operator, fused (one kernel where possible) and eager (one per framework call)."""
 
     element: str
     """What one element is, in words."""
@@ -42,7 +42,7 @@ class StreamOperator:
     eager_backward: StreamPass
 
     def one_pass(self, *, fused: bool, backward: bool) -> StreamPass:
-        """Return the pass that ``fused`` and ``backward`` select."""
+        """Return the pass selected by ``fused`` and ``backward``."""
         if fused:
             return self.backward if backward else self.forward
         return self.eager_backward if backward else self.eager_forward
@@ -112,7 +112,7 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
     ),
     "softmax_half": StreamOperator(
         element="attention score",
-        # As softmax, but where it is eager it stays in 16 bit: mask fill 9 and 35 as measured, softmax by definition.
+        # As softmax, but in 16 bit where it is eager: mask fill 9 and 35 as measured, softmax by definition.
         forward=StreamPass(bytes_per_element=4, math_per_element=0.85),
         backward=StreamPass(bytes_per_element=6, math_per_element=1.3),
         eager_forward=StreamPass(bytes_per_element=13, kernels=2),
@@ -178,8 +178,8 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
     ),
     "cast_scaled": StreamOperator(
         element="value converted from 16 bit to 8 bit with one scale for the whole tensor",
-        # The largest value of the tensor is sought first. Rows of aiconfigurator, which write one copy where two are
-        # written here, ask for 6.5 bytes on H100 and 6.0 on B200, B300, GB200 and GB300 (``benchmarks/fit``).
+        # The largest value of the tensor is found first. Rows of aiconfigurator, which write one copy where two are
+        # written here, fit 6.5 bytes on H100 and 6.0 on B200, B300, GB200 and GB300 (``benchmarks/fit``).
         forward=StreamPass(bytes_per_element=6, kernels=2),
         backward=StreamPass(bytes_per_element=6, kernels=2),
         eager_forward=StreamPass(bytes_per_element=8, kernels=3),
@@ -195,9 +195,9 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
     ),
     "cast_rows": StreamOperator(
         element="value converted from 16 bit to 8 bit with a scale for each row and for each column",
-        # A row is read once and written; columns are read for their largest values, then again (torchao, compiled).
+        # A row is read once and written; columns are read for their largest values, and again (torchao, compiled).
         # Backward: Llama blocks (8B, 70B) on an H100 (torchao 0.18) take as much as 53 bytes a gradient beyond their
-        # products, in which columns of inputs and weights are transposed, too, and sums are not fast.
+        # products, which includes slow sums and the transposes of columns of inputs and weights.
         forward=StreamPass(bytes_per_element=8, kernels=3),
         backward=StreamPass(bytes_per_element=53, kernels=9),
         eager_forward=StreamPass(bytes_per_element=10, kernels=4),
@@ -221,8 +221,8 @@ def memory_bound_time_s(
 ) -> Floats:
     """Seconds of ``kernels`` kernels that together move ``bytes_moved`` bytes, without the host's launches.
 
-    ``elements`` counts arithmetic in units of one erf-GELU (``StreamPass.math_per_element``): the slower of memory and
-    arithmetic counts. Arguments broadcast; nothing to move takes no time.
+    ``elements``: arithmetic in units of one erf-GELU (``StreamPass.math_per_element``). The slower of memory and
+    arithmetic counts. Arguments broadcast; empty work takes no time.
     """
     stream = device_efficiency(device).stream
     bytes_moved, elements = np.asarray(bytes_moved, dtype=np.float64), np.asarray(elements, dtype=np.float64)
@@ -234,7 +234,7 @@ def memory_bound_time_s(
 
 
 def passes_time_s(device: Device, bytes_moved: ArrayLike) -> Floats:
-    """Seconds of operators that are passes over their tensors, as ``memory_bound_time_s``, or as measured."""
+    """Seconds of operators that are passes over their tensors, by ``memory_bound_time_s`` or as measured."""
     if device.measured is None:
         return memory_bound_time_s(device, bytes_moved)
     shape = (np.asarray(bytes_moved, dtype=np.float64),)
@@ -242,8 +242,10 @@ def passes_time_s(device: Device, bytes_moved: ArrayLike) -> Floats:
 
 
 def launched_s(device: Device, kernels: ArrayLike) -> Floats:
-    """Seconds of ``kernels`` kernels one by one that each take less than their launch, behind a wait for the device:
-    the host cannot run ahead, and the device goes at its pace."""
+    """Seconds of ``kernels`` small kernels after a wait for the device, which take less than their launch.
+
+    The host cannot run ahead, so the device has the host's pace.
+    """
     return np.asarray(kernels, dtype=np.float64) * LAUNCH_S / device.host_speed
 
 
@@ -251,7 +253,7 @@ def stream_operator(name: str) -> StreamOperator:
     """Return the operator called ``name``.
 
     Raises:
-        RequestError: there is none; the message names the known ones.
+        RequestError: it does not exist; the message names the known ones.
     """
     if name not in STREAM_OPERATORS:
         raise unknown("memory-bound operator", name, STREAM_OPERATORS)
@@ -285,11 +287,11 @@ def adam_time_s(
     state_bytes: float = 8.0,
     fused: bool = True,
 ) -> Floats:
-    """Seconds of one Adam or AdamW step over ``parameters`` parameters held by this device.
+    """Seconds of one Adam or AdamW step over ``parameters`` parameters of this device.
 
-    Reads the gradient, reads and writes both moments (``state_bytes`` together) and the fp32 master weight, writes the
-    16 bit weight; without master weights it reads and writes the weight in 16 bit. Eager steps (one kernel per term
-    of the update, e.g. DeepSpeed's or PyTorch's for-loop form) move about three times as much.
+    It reads the gradient, reads and writes both moments (``state_bytes`` together) and the fp32 master weight, and
+    writes the 16-bit weight; without master weights it reads and writes the weight in 16 bit. Eager steps (one kernel
+    per term of the update, e.g. DeepSpeed's or PyTorch's for-loop form) move about three times as much.
     """
     overhead = 1.13  # operators_ett, A100: 34 bytes per parameter where the formula says 30
     weight_bytes = 8.0 + 2.0 if master_weights else 4.0

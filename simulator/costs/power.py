@@ -1,15 +1,15 @@
-"""Electric power of devices in training, by what a step spends its time on.
+"""Electric power of devices in training, by the parts of a step.
 
-A device that computes draws nearly its power limit, one that waits for others a small part of it:
+A device that computes draws nearly its power limit, a waiting one a small part of it:
 
 - computing, 0.92 of the limit: `nvidia-smi` while language models are tuned shows 367 of 400 W on an A100 SXM
   (gist bigsnarfdude/960c2d3d) and 275 of 300 W on an RTX A6000 (gist bigsnarfdude/193ee00f);
-- waiting, 0.15: of H100s logged throughout the training of OLMo 2 the power moves between 15 % and 85 % of the limit,
-  the least while checkpoints are written (Morrison et al., arXiv 2503.05804). 85 % is a whole step, so that nine tenths
-  of one spent computing give what was logged.
+- waiting, 0.15: the logged power of H100s in the training of OLMo 2 is between 15 % and 85 % of the limit, lowest
+during checkpoints (Morrison et al., arXiv 2503.05804). 85 % is a whole step, so a step with nine tenths of computation
+gives the logged power.
 
-Hosts, network and cooling are on top: the trainings of Olmo 3 count 1.74 of the devices' energy for the data centre
-(arXiv 2605.01158); a node of eight H100s of 700 W is rated 1.82 of theirs, 10.2 kW (arXiv 2506.14551).
+Hosts, network and cooling are additional: the trainings of Olmo 3 count 1.74 times the devices' energy for the data
+centre (arXiv 2605.01158); a node of eight H100s of 700 W is rated 1.82 times their power, 10.2 kW (arXiv 2506.14551).
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,10 @@ BUSY_PARTS = frozenset({"compute", "recompute", "optimizer", "forward", "backwar
 
 
 def power_limit_w(cluster: Cluster) -> float | None:
-    """Return the power limit of the devices of a cluster in watts, the mean of groups of nodes that differ; None where
-    one has no known limit."""
+    """Return the power limit of a cluster's devices in watts, averaged over groups of different nodes.
+
+    None where one has no known limit.
+    """
     limits = [(group.cluster.device.watts, group.devices) for group in cluster.groups] or [(cluster.device.watts, 1)]
     known = [(watts, devices) for watts, devices in limits if watts is not None]
     if len(known) < len(limits):
@@ -35,8 +37,9 @@ def power_limit_w(cluster: Cluster) -> float | None:
 
 
 def mean_power_w(limit_w: float, parts_s: Mapping[str, float]) -> float:
-    """Return the watts of a device on average over a step that is limited to ``limit_w``; ``parts_s``: part -> seconds
-    (``TIME_PARTS``, ``PHASES``).
+    """Return the mean power of a device in watts over a step under the power limit ``limit_w``.
+
+    ``parts_s``: seconds by part (``TIME_PARTS``, ``PHASES``).
 
     >>> round(mean_power_w(700, {"compute": 0.9, "data": 0.1}), 1)
     590.1

@@ -1,4 +1,4 @@
-"""Time of the slowest of several workers: order statistics of step times that differ from worker to worker."""
+"""Time of the slowest of several workers: order statistics of step times that vary between workers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,10 @@ _POINTS = 512
 
 
 def lognormal_factors(jitter: float, points: int = _POINTS) -> Floats:
-    """Return ``points`` equally likely factors of mean 1 whose standard deviation is ``jitter``: log-normal, middle
-    quantiles."""
+    """Return ``points`` equally likely log-normal factors of mean 1 and standard deviation ``jitter``."""
     if not jitter:
         return np.ones(1)
-    from statistics import NormalDist  # here: fractions and decimals, for jitter alone
+    from statistics import NormalDist  # imports fractions and decimals, needed only with jitter
 
     sigma, normal = math.sqrt(math.log1p(jitter**2)), NormalDist()
     factors = np.exp([sigma * normal.inv_cdf((place + 0.5) / points) for place in range(points)])
@@ -41,7 +40,7 @@ def lognormal_factors(jitter: float, points: int = _POINTS) -> Floats:
 
 
 def wait_share(replicas: ArrayLike) -> Floats:
-    """Return a step's wait for the slowest of its replicas (data and context ranks), over its computation.
+    """Return a step's wait for the slowest of its replicas (data and context ranks), relative to its computation.
 
     >>> wait_share([1, 8, 32]).tolist()
     [0.0, 0.0, 0.015]
@@ -62,7 +61,7 @@ def expected_maximum(samples: Sequence[float] | Floats, workers: int) -> float:
 
 @lru_cache(maxsize=4096)
 def slowest(jitter: float, workers: int) -> float:
-    """Return the expected time of the slowest of ``workers`` whose steps vary by ``jitter``, over the mean.
+    """Return the expected time of the slowest of ``workers`` whose steps vary by ``jitter``, relative to the mean.
 
     >>> slowest(0.0, 64), round(slowest(0.02, 64), 3)
     (1.0, 1.048)
@@ -76,7 +75,7 @@ def expected_order(samples: Sequence[float] | Floats, slow: Mapping[int, float],
     Worker w takes ``slow.get(w, 1.0)`` times a draw from equally likely ``samples``; the draws are independent.
 
     Raises:
-        RequestError: none is waited for, or more than there are.
+        RequestError: ``wait_for`` is below one or above the number of workers.
     """
     if not 1 <= wait_for <= workers:
         raise RequestError(f"1 to {workers} workers can be waited for, but got {wait_for}")
@@ -96,15 +95,15 @@ def expected_order(samples: Sequence[float] | Floats, slow: Mapping[int, float],
 
 def _share_done(values: Floats, factor: float, grid: Floats) -> Floats:
     """Return the probability that a worker is done at every time of a grid."""
-    # Rounding of factor * value must not put a value behind its own grid point.
+    # Rounding of factor * value must not move a value after its own grid point.
     share = np.searchsorted(values * factor, grid * (1 + 1e-12), side="right") / len(values)
     return np.asarray(share, dtype=np.float64)
 
 
 def _at_least(wait_for: int, workers: int, done: Sequence[tuple[Floats, int]]) -> Floats:
-    """Return the probability that ``wait_for`` workers or more are done (Poisson binomial), at every time.
+    """Return the probability that at least ``wait_for`` workers are done (Poisson binomial), at every time.
 
-    The largest group of equal workers is binomial; the others are added to it one by one.
+    The largest group of equal workers is binomial; the others are added one by one.
     """
     from scipy.special import betainc
 

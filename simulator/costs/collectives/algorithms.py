@@ -1,8 +1,8 @@
 """Seconds of one collective by one algorithm, for arrays of groups: ring, tree, in-switch and pairwise exchange.
 
-Every algorithm is latency plus bandwidth (Hockney, alpha-beta) under one of the three protocols of NCCL: LL and LL128
-have short steps and less bandwidth, Simple the reverse; the rule takes the fastest, so time is the lower envelope of a
-few straight lines in the message size, which is how measured curves look. Steps follow NCCL (src/graph/tuning.cc).
+Every algorithm is latency plus bandwidth (Hockney, alpha-beta) under one of NCCL's three protocols: LL and LL128 have
+short steps and less bandwidth, Simple the reverse; the rule takes the fastest, so the time is the lower envelope of a
+few straight lines in the message size, like measured curves. Steps follow NCCL (src/graph/tuning.cc).
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from forerun.spaces.clusters.spec import NETWORK_KINDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelPath:
-    """One level as one array of groups uses it. Arrays: one number per group."""
+    """Use of one level by one array of groups. Arrays: one number per group."""
 
     level: Level
     constants: LinkConstants
@@ -36,28 +36,27 @@ class LevelPath:
     """How many of them one group of the level uses."""
 
     def rate_bytes_per_s(self, collective: str) -> Floats:
-        """What one sub-group moves across this level: all its members' links (all NICs of a node) together."""
+        """Return the rate of one sub-group across this level: all its members' links (all NICs of a node) together."""
         rate = self.member_bytes_per_s() * self.constants.efficiency[collective] * self.span.inside
         if self.constants.alone_share and collective != "send_recv":
-            # One communicator reaches a part of a node's links, however many of them it has; several at once reach the
-            # rest.
+            # One communicator reaches only a part of a node's links, whatever their number; several reach the rest.
             rate = np.minimum(rate, self.constants.alone_share * self.level.bytes_per_s * self.below)
         return np.asarray(rate, dtype=np.float64)
 
     def member_bytes_per_s(self) -> Floats:
-        """Line rate of one member, before efficiency; parallel groups of the same kind share the level."""
+        """Return the line rate of one member, before efficiency; parallel groups of the same kind share the level."""
         rate: Floats = np.full_like(self.span.joined, self.level.bytes_per_s)
         if self.constants.mesh:
-            # Of a full mesh a member uses one port to each of its peers; the others lead to devices outside of the
+            # In a full mesh a member uses one port to each of its peers; the other ports lead to devices outside of the
             # group.
             ports = np.maximum(self.span.joined - 1.0, 1.0)
             rate = np.minimum(rate, ports * self.level.port_bytes_per_s)
         elif self.inner_size is not None:
-            # One device inside: the level is a switch or a host that the members present share among themselves.
+            # One device inside: the level is a switch or a host that the present members share.
             idle = self.level.size / self.span.joined if self.inner_size == 1 else self.inner_size / self.span.inside
             rate = np.maximum(rate, np.minimum(self.level.port_bytes_per_s, rate * idle))
         if self.constants.crowding:
-            # Two members are the pair that rates are fitted to, so the factor is 1 there.
+            # Rates are fitted to pairs, so the factor is 1 for two members.
             rate = rate * (2.0 / np.maximum(self.crowd, 2.0)) ** self.constants.crowding
         return np.asarray(rate, dtype=np.float64)
 
@@ -72,15 +71,18 @@ def _fastest_s(
     moved: Sequence[Floats],
     rates: Sequence[Floats],
 ) -> Floats:
-    """Seconds by the fastest protocol: its base, its ``steps`` (how many, seconds of one by protocol), and what every
-    level ``moved`` at its rate, of which the slowest counts. Inside, arrays have protocols as their first axis."""
+    """Return the seconds of the fastest protocol: base, steps and the data of the slowest level.
+
+    ``steps``: pairs of their number and the seconds of one by protocol; ``moved``: data of every level at its rate.
+    Inside, arrays have protocols as their first axis.
+    """
     first = (len(PROTOCOLS), *(1,) * moved[0].ndim)
 
     def each(values: Sequence[float]) -> Floats:
         return np.reshape(values, first)
 
-    # One kernel serves all levels: its start is paid once, at the level where it takes longest. Steps follow each
-    # other and add up; data on several levels are pipelined, so the slowest level alone counts.
+    # One kernel serves all levels: its start counts once, at the level where it takes longest. Steps are sequential and
+    # summed; data on several levels are pipelined, so only the slowest level counts.
     base_s, taken_s, slowest_s = (np.zeros(first) for _ in range(3))
     for count, step_s in steps:
         taken_s = taken_s + count * each(step_s)
@@ -92,7 +94,7 @@ def _fastest_s(
 
 
 def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:
-    """1.0 at the innermost level that a group uses, else 0.0."""
+    """Return 1.0 at the innermost level that a group uses, otherwise 0.0."""
     found, free = [], np.ones_like(paths[0].span.joined)
     for path in paths:
         here = free * path.span.used
@@ -102,7 +104,10 @@ def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:
 
 
 def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
-    """A ring over all members: ``passes`` times ranks - 1 steps (2 for all-reduce); the slowest level sets the pace."""
+    """Seconds of a ring over all members: ``passes`` times ranks - 1 steps (2 for all-reduce).
+
+    The slowest level sets the pace.
+    """
     # Each rank starts with 1/ranks of the tensor and passes on ranks - 1 such parts, in every pass.
     wire = passes * full_bytes * (ranks - 1.0) / ranks
     return _fastest_s(
@@ -117,12 +122,11 @@ def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, rank
 
 
 def tree_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
-    """Double binary tree over the sub-groups of the outer levels, chain inside the innermost one (all-reduce).
+    """Seconds of a double binary tree over outer levels, with chains inside the innermost level (all-reduce).
 
     The message goes up and down, twice over every link (Sanders et al. 2009; NCCL 2.4). Two sub-groups could exchange
-    it once in full duplex; training with tensor ranks on two nodes shows no sign of it (vTrain: 91 of 100 GB/s, as in a
-    ring).
-    Where the switch of the innermost level reduces, it takes the place of the chain (NVLS tree). Nodes of one device
+    it once in full duplex; training with tensor ranks on two nodes shows no sign of this (vTrain: 91 of 100 GB/s, as in
+    a ring). Where the switch of the innermost level reduces, it replaces the chain (NVLS tree). Nodes of one device
     have no chain: their network is a tree from the first level on.
     """
     chained = paths[0].level.kind not in NETWORK_KINDS
@@ -138,15 +142,16 @@ def tree_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Flo
 
 
 def _tree_steps(path: LevelPath) -> Floats:
-    """Steps up and down a tree over the sub-groups of a level."""
+    """Return the steps up and down a tree over the sub-groups of a level."""
     return np.asarray(2.0 * np.ceil(np.log2(np.maximum(path.span.joined, 1.0)) - 1e-9))
 
 
 def in_switch_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
-    """Reduction in the switch of the innermost level (NVLink SHARP), with the tree over the outer levels. Arrays: one
-    number per group, of ``ranks`` members that reduce ``full_bytes``; likewise below.
+    """Seconds of a reduction in the switch of the innermost level (NVLink SHARP), with the tree over outer levels.
 
-    Infinite where the switch cannot, or the group is smaller than the library's tuner asks for.
+    Arrays have one number per group, of ``ranks`` members that reduce ``full_bytes`` (also below).
+
+    Infinite where the switch cannot reduce, or the group is smaller than the library's tuner requires.
     """
     inner = paths[0]
     row = inner.constants
@@ -157,7 +162,7 @@ def in_switch_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -
         return np.full_like(full_bytes, np.inf)
     wire = 2.0 * full_bytes * (members - 1.0) / members
     slowest = wire / (inner.member_bytes_per_s() * row.in_switch_efficiency)
-    # The base was fitted on a link of nominal latency, which is part of it.
+    # The base was fitted on a link of nominal latency, which it includes.
     steps = np.full_like(full_bytes, row.in_switch_base_s + inner.level.latency_s - row.nominal_latency_s)
     for path in paths[1:]:
         step_s = path.constants.steps_s(path.level.latency_s, tree=True)[-1]
@@ -167,14 +172,14 @@ def in_switch_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -
 
 
 def exchange_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
-    """Pairwise exchange (all-to-all): each level carries what leaves its sub-groups, the slowest sets the pace.
+    """Seconds of a pairwise exchange (all-to-all): each level carries the traffic out of its sub-groups.
 
-    What crosses a spine has left its node by the same NICs as what stays under the leaf.
+    The slowest level sets the pace. Traffic over a spine leaves its node by the same NICs as traffic within the leaf.
     """
     steps: list[tuple[Floats, Sequence[float]]] = []
     moved, rates = [], []
     for path, inner in zip(paths, _innermost(paths), strict=True):
-        # Each peer costs the start of one message, whatever its size.
+        # Each peer costs the start of one message of any size.
         peers = path.span.inside * (path.span.joined - 1.0)
         steps.append((peers, (path.constants.peer_s,) * len(PROTOCOLS)))
         steps.append((_where_used(path, 1.0), path.constants.steps_s(path.level.latency_s)))
@@ -184,7 +189,7 @@ def exchange_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) ->
 
 
 def broadcast_s(paths: Sequence[LevelPath], full_bytes: Floats, ranks: Floats) -> Floats:
-    """A pipelined ring from one root: every link carries the message once."""
+    """Seconds of a pipelined ring from one root: every link carries the message once."""
     return _fastest_s(
         paths,
         [(path.span.ring_steps, path.constants.steps_s(path.level.latency_s)) for path in paths],

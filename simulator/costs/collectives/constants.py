@@ -1,4 +1,4 @@
-"""Fitted constants of one kind of link, and the rule by which a kind without measurements borrows from the nearest."""
+"""Fitted constants of one kind of link; a kind without measurements uses those of the nearest kind."""
 
 import functools
 from collections.abc import Mapping
@@ -57,18 +57,18 @@ class LinkConstants:
     """``efficiency`` of groups on both sockets of a host, by collective (empty: no other)."""
 
     def fitted_on(self, architecture: str) -> bool:
-        """Whether the constants were measured on devices of ``architecture``."""
+        """Check whether the constants were measured on devices of ``architecture``."""
         return not self.architectures or architecture.startswith(self.architectures)
 
     def steps_s(self, latency_s: float, *, tree: bool = False) -> tuple[float, ...]:
-        """Seconds of one step per protocol on a level where one step takes ``latency_s`` instead of the nominal."""
+        """Return the seconds of one step per protocol on a level with ``latency_s`` instead of the nominal latency."""
         steps = self.tree_step_s if tree and any(self.tree_step_s) else self.ring_step_s
         return tuple(max(step + latency_s - self.nominal_latency_s, 0.25 * step) for step in steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """All that is fitted."""
+    """All fitted constants."""
 
     links: Mapping[str, LinkConstants]
     """Constants by key."""
@@ -79,7 +79,7 @@ class Table:
 
 
 def parse(document: Mapping[str, Any]) -> Table:
-    """Build the table from the parsed YAML document (see ``data/collectives.yaml``)."""
+    """Return the table of the parsed YAML document (see ``data/collectives.yaml``)."""
     links = {}
     for key, row in document["links"].items():
         fields: dict[str, Any] = {
@@ -93,18 +93,19 @@ def parse(document: Mapping[str, Any]) -> Table:
 
 @functools.cache
 def table() -> Table:
-    """The committed constants, read once."""
+    """Return the committed constants, read once."""
     return parse(package_yaml("forerun.simulator.costs", "data", "collectives.yaml"))
 
 
 def constants_of(level: Level, architecture: str, known: Table | None = None) -> LinkConstants:
-    """Constants for a level: those of its kind fitted on ``architecture``, else the first of its kind; links that are
-    staged through host memory have constants of their own, whatever hangs from them.
+    """Return the constants of a level: those of its kind fitted on ``architecture``, else the first of its kind.
 
-    The line rate plays no part, so that a faster link keeps its constants and is never slower.
+    Links staged through host memory have constants of their own, for any kind.
+
+    The line rate is ignored, so a faster link keeps its constants and is never slower.
 
     Raises:
-        RequestError: no constants for ``level.kind``.
+        RequestError: there are no constants for ``level.kind``.
     """
     rows = known or table()
     if level.kind not in rows.kinds:

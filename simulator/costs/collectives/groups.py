@@ -1,4 +1,4 @@
-"""Where the members of a group sit: how many share one group of each level, and how often a ring crosses each level."""
+"""Placement of a group's members: members per group of each level, and crossings of each level by a ring."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ Floats = NDArray[np.float64]
 
 
 def members_per_level(levels: tuple[Level, ...], ranks: ArrayLike, stride: ArrayLike = 1) -> tuple[Floats, ...]:
-    """Members of one group of ``ranks`` devices that share one group of each level, innermost level first.
+    """Return the members of one group of ``ranks`` devices per group of each level, innermost level first.
 
     ``stride`` is the distance in device numbering between consecutive members (tp innermost has stride 1, dp outside
-    tp=8 has stride 8); ``ranks`` and ``stride`` broadcast. The outermost level always holds all ``ranks``: a group is
-    never larger than the cluster, and a cluster may be used before its size is settled.
+    tp=8 has stride 8); ``ranks`` and ``stride`` broadcast. The outermost level always has all ``ranks``: a group is
+    never larger than the cluster, and the size of a cluster may still be open.
     """
     count, step = np.broadcast_arrays(np.asarray(ranks, dtype=np.float64), np.asarray(stride, dtype=np.float64))
     inner = tuple(np.clip(np.floor(level.size / step), 1.0, count) for level in levels[:-1])
@@ -25,9 +25,11 @@ def members_per_level(levels: tuple[Level, ...], ranks: ArrayLike, stride: Array
 
 
 def block_stride(span: Floats) -> Floats:
-    """Spacing under which two members at the ends of a block of ``span`` devices share exactly the levels that hold the
-    whole block. Their distance (span - 1 at most) is not it: devices 0 and 6 share a node of eight, though a second
-    pair that far apart would not fit beside them."""
+    """Return the spacing of two members at the ends of a block of ``span`` devices, for its levels.
+
+    With this spacing they share exactly the levels that contain the block. Their distance (at most span - 1) does not
+    give this: devices 0 and 6 share a node of eight, but a second pair at this distance would not fit into the node.
+    """
     return np.asarray(np.maximum(span / 2.0, 1.0), dtype=np.float64)
 
 
@@ -37,11 +39,11 @@ def stride_of(levels: tuple[Level, ...], members: Sequence[int]) -> float:
 
 
 def strides_of(levels: tuple[Level, ...], members_GR: ArrayLike) -> Floats:
-    """Return the spacings that put as many members into one group of each level as there are, shape G.
+    """Return the spacings with as many members per group of each level as the given groups have, shape G.
 
-    ``members_GR``: device numbers of G groups of R each. A spacing is their mean distance, corrected where that says
-    otherwise (the outermost level counts most). Where groups have more and fewer of them, those with fewest count:
-    rings have as many channels as the node with fewest members.
+    ``members_GR``: device numbers of G groups of R each. A spacing is the mean distance, corrected where this gives
+    other numbers (the outermost level counts most). Where groups of a level have different numbers of members, the
+    smallest counts: rings have as many channels as the node with the fewest members.
     """
     members = np.asarray(members_GR, dtype=np.int64)
     count = members.shape[1]
@@ -60,8 +62,8 @@ def strides_of(levels: tuple[Level, ...], members_GR: ArrayLike) -> Floats:
 class Span:
     """One step of a group from a level's sub-groups to the level's group; all fields broadcast together.
 
-    ``inside``: members in one sub-group; ``joined``: sub-groups that this level joins (1 where the group does not use
-    the level); ``ring_steps``: steps of one ring over all members on this level (they sum to ranks - 1).
+    ``inside``: members in one sub-group; ``joined``: sub-groups that this level connects (1 where the group does not
+    use the level); ``ring_steps``: steps of one ring over all members on this level (they sum to ranks - 1).
     """
 
     inside: Floats
@@ -70,12 +72,12 @@ class Span:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Where the group has members in more than one sub-group of this level."""
+        """Mask of groups with members in more than one sub-group of this level."""
         return self.joined > 1.0
 
 
 def spans(levels: tuple[Level, ...], ranks: Any, stride: Any) -> tuple[Span, ...]:
-    """The spans of a group over all levels, innermost first."""
+    """Return the spans of a group over all levels, innermost first."""
     members = members_per_level(levels, ranks, stride)
     inside = np.ones_like(members[0])
     found = []

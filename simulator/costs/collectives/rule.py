@@ -29,14 +29,14 @@ def collective_time_s(
 ) -> Floats:
     """Seconds of ``collective`` over a group of ``ranks`` devices spaced ``stride`` apart; arguments broadcast.
 
-    ``full_bytes`` is the whole tensor: all_reduce and broadcast, bytes per rank; all_gather and reduce_scatter, bytes
-    of the gathered or unreduced tensor; all_to_all, bytes each rank holds before; send_recv, bytes each rank sends to
-    the next. All devices are taken to work in parallel groups of the same kind, so the members of a node share its
-    NICs; ``lone=True``: one group works alone and its members get idle links up to a whole port each. One rank costs
+    ``full_bytes``: size of the entire tensor: all_reduce and broadcast, bytes per rank; all_gather and reduce_scatter,
+    bytes of the gathered or unreduced tensor; all_to_all, bytes of each rank before it; send_recv, bytes from each rank
+    to the next. All devices are assumed to work in parallel groups of the same kind, so the members of a node share its
+    NICs; ``lone=True``: one group works alone, and its members use idle links up to an entire port each. One rank costs
     exactly 0.
 
     Raises:
-        RequestError: unknown collective, a kind of link without constants, or ranks on a cluster without links.
+        RequestError: the collective is unknown, a kind of link has no constants, or the cluster has no links.
     """
     if collective not in COLLECTIVES:
         raise unknown("collective", collective, COLLECTIVES)
@@ -61,9 +61,11 @@ def collective_time_s(
 def _by_pairs_s(
     cluster: Cluster, collective: str, full_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike, *, lone: bool
 ) -> Floats:
-    """As ``collective_time_s``, without a library of collectives: every device sends each of the others what that
-    needs of it, one message after the other. Of a sum that is its own part of it for the one who adds, and for a sum
-    that all need, the whole."""
+    """Return the seconds as ``collective_time_s``, without a library of collectives.
+
+    Every device sends each other device the data that it needs, in sequence: for a scattered sum its part, for an
+    all-reduced sum the entire tensor.
+    """
     size, count, step = np.broadcast_arrays(
         *(np.asarray(value, dtype=np.float64) for value in (full_bytes, ranks, stride))
     )
@@ -86,7 +88,7 @@ def time_on_levels_s(
     lone: bool,
     known: Table | None,
 ) -> Floats:
-    """As ``collective_time_s``, on bare levels and with the constants of ``known`` (the fit tries its own)."""
+    """Return the seconds as ``collective_time_s``, on bare levels and with the constants ``known`` (for the fit)."""
     size, count, step = np.broadcast_arrays(
         np.asarray(full_bytes, dtype=np.float64),
         np.asarray(ranks, dtype=np.float64),
@@ -122,12 +124,12 @@ def paths_on_levels(
     paths: list[LevelPath] = []
     inside, behind, near = 1, 1, np.ones_like(ranks)
     for level, row, span in zip(levels, rows, spans(levels, ranks, stride), strict=True):
-        # The levels of a network begin with the same links: the NICs of a node.
+        # The levels of a network start with the same links: the NICs of a node.
         if level.kind not in NETWORK_KINDS or not paths or paths[-1].level.kind not in NETWORK_KINDS:
             behind, near = inside, span.inside
         if row.between_sockets and paths and paths[-1].level.name == "socket" and level.name == "node":
             row = replace(row, efficiency={**row.efficiency, **row.between_sockets})
-        # Of groups that do not fill the sub-groups they lie in, the members in the last one have most peers elsewhere.
+        # In groups that do not fill their sub-groups, members in the last sub-group have most peers elsewhere.
         last = np.mod(ranks, span.inside)
         alone = np.where(last > 0, last, span.inside)
         reached = (ranks if level.kind in NETWORK_KINDS else span.inside * span.joined) - alone
@@ -149,9 +151,9 @@ def paths_on_levels(
 def point_to_point_time_s(
     cluster: Cluster, message_bytes: ArrayLike, stride: ArrayLike = 1, *, lone: bool = False
 ) -> Floats:
-    """Seconds to send ``message_bytes`` to the device ``stride`` further on, one port per sender; arguments broadcast.
+    """Seconds to send ``message_bytes`` over ``stride`` devices, one port per sender; arguments broadcast.
 
-    All devices send at once unless ``lone``. The innermost level with room for both ends carries the message.
+    All devices send at once unless ``lone``. The innermost level with both ends carries the message.
     """
     return collective_time_s(cluster, "send_recv", message_bytes, 2, stride, lone=lone)
 
@@ -177,7 +179,7 @@ def _send_s(
 
 
 def collective_provenance(cluster: Cluster) -> str:
-    """One line per level: which fitted constants it uses, and whether they were borrowed from another kind."""
+    """Return one line per level: its fitted constants, and whether they are of another kind of link."""
     lines = []
     for level in cluster.levels:
         row = constants_of(level, cluster.device.architecture)
