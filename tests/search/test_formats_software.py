@@ -32,17 +32,70 @@ def launch(strategy: str, *, mixture: bool = True, **switches: str) -> Launch:
     return Launch(strategy=parse_strategy(strategy), model=model, workload=workload, devices_per_node=8, switches=named)
 
 
+HYBRID = "--optimizer-cpu-offload --use-precision-aware-optimizer"
+EIGHT = "--fp8-format hybrid"
+FLEX = "--moe-token-dispatcher-type flex"
+GRAPHS = "--cuda-graph-impl transformer_engine"
+LOCAL = "--cuda-graph-impl local"
+READ: dict[str, dict[str, dict[str, str | None]]] = {
+    "dispatchers, in words of all releases": {
+        MOE: {"dispatcher": "allgather"},
+        f"{MOE} --moe-token-dispatcher-type alltoall": {"dispatcher": "alltoall"},
+        f"{MOE} {FLEX} --moe-enable-deepep": {"dispatcher": "deepep"},
+        f"{MOE} {FLEX} --moe-flex-dispatcher-backend hybridep": {"dispatcher": "hybridep"},
+    },
+    "scopes of graphs, in words of all releases": {
+        f"{MOE} {GRAPHS} --cuda-graph-scope attn": {"cuda-graphs": "attn"},
+        f"{MOE} {LOCAL} --cuda-graph-modules attn mlp": {"cuda-graphs": "mlp"},
+        f"{MOE} {GRAPHS} --cuda-graph-modules attn moe_router moe_preprocess": {"cuda-graphs": "router"},
+        f"{MOE} {GRAPHS}": {"cuda-graphs": "on"},
+        f"{MOE} --cuda-graph-impl full_iteration": {"cuda-graphs": "full"},
+        f"{MOE} {LOCAL} --cuda-graph-scope full_iteration": {"cuda-graphs": "full"},
+    },
+    "shares on the host": {
+        f"{DEGREES} {HYBRID}": {"optimizer-offload": "on", "offload-overlap": "off", "activation-offload": "off"},
+        f"{DEGREES} {HYBRID} --optimizer-offload-fraction 0.50": {"optimizer-offload": "0.5"},
+        f"{DEGREES} {HYBRID} --optimizer-offload-fraction 0.0": {"optimizer-offload": "off"},
+        f"{DEGREES} {HYBRID} --overlap-cpu-optimizer-d2h-h2d": {"offload-overlap": "on"},
+        f"{DEGREES} --cpu-offloading-num-layers 2": {"activation-offload": "0.25"},
+        f"{DEGREES} --fine-grained-activation-offloading --activation-offload-fraction 0.6": {
+            "activation-offload": "0.6"
+        },
+    },
+    "recipes of eight bit": {
+        f"{DEGREES} {EIGHT}": {"fp8-recipe": "delayed"},
+        f"{DEGREES} {EIGHT} --fp8-recipe tensorwise": {"fp8-recipe": "current"},
+        f"{DEGREES} {EIGHT} --fp8-recipe blockwise": {"fp8-recipe": "block"},
+    },
+    "weights in eight bit belong to eight-bit training": {
+        f"{DEGREES} {EIGHT} --fp8-param-gather": {"fp8-params": "on"},
+        f"{DEGREES} {EIGHT}": {"fp8-params": "off"},
+        DEGREES: {"fp8-params": None},
+    },
+    "Megatron-DeepSpeed runs without flash attention unless asked": {
+        f"{DEGREES} --deepspeed --zero-stage 1": {"attention": "fused_softmax"},
+        f"{DEGREES} --deepspeed --zero-stage 1 --use-flash-attn-v2": {"attention": "flash2"},
+    },
+}
+"""Of every rule: arguments of a script, and the switches that they set."""
+
+
+@pytest.mark.parametrize("rule", READ)
+def test_switches_are_read_from_arguments(rule: str) -> None:
+    for arguments, switches in READ[rule].items():
+        found = import_texts(script(arguments))
+        assert {name: found.switches.get(name) for name in switches} == switches, arguments
+        assert not found.unknown and not {name for name in found.other if "offload" in name}, arguments
+        if EIGHT in arguments:
+            assert found.workload["precision"] == "fp8" and not found.notes, arguments
+
+
 @pytest.mark.parametrize(
-    ("arguments", "setting"),
-    [
-        ("", "allgather"),
-        ("--moe-token-dispatcher-type alltoall", "alltoall"),
-        ("--moe-token-dispatcher-type flex --moe-enable-deepep", "deepep"),
-        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "hybridep"),
-    ],
+    ("arguments", "recompute"),
+    [("--checkpoint-activations", Recompute.FULL), ("--recompute-activations", Recompute.SELECTIVE)],
 )
-def test_dispatchers_are_read_in_words_of_all_releases(arguments: str, setting: str) -> None:
-    assert import_texts(script(f"{MOE} {arguments}")).switches["dispatcher"] == setting
+def test_layers_were_recomputed_before_there_was_a_granularity(arguments: str, recompute: Recompute) -> None:
+    assert import_texts(script(f"{DEGREES} {arguments}")).strategy.recompute == recompute
 
 
 def test_settings_come_in_three_groups() -> None:
@@ -83,20 +136,29 @@ def test_what_a_format_has_no_words_for_is_refused() -> None:
         format_named("megatron-bridge").express(launch("tp1 dp8 mbs1 zero1", master_weights="fp16"))
 
 
-def test_nemo_optimizers_that_shard_are_zero_one() -> None:
-    text = (
-        "trainer: {devices: 8, num_nodes: 2, precision: bf16}\n"
-        "model:\n  tensor_model_parallel_size: 4\n  micro_batch_size: 1\n  global_batch_size: 64\n"
-        "  optim: {name: mcore_distributed_optim}\n"
+NEMO = """\
+trainer: {devices: 8, num_nodes: 2, precision: bf16}
+model:
+  tensor_model_parallel_size: 4
+  micro_batch_size: 1
+  global_batch_size: 64
+"""
+
+
+@pytest.mark.parametrize(("optimizer", "zero"), [("mcore_distributed_optim", 1), ("fused_adam", 0)])
+def test_nemo_optimizers_that_shard_are_zero_one(optimizer: str, zero: int) -> None:
+    assert import_texts({"nemo.yaml": f"{NEMO}  optim: {{name: {optimizer}}}\n"}).strategy.zero == zero
+
+
+def test_nemo_1_has_words_of_its_own_for_switches() -> None:
+    overlap = "overlap_grad_sync: true, overlap_param_sync: true, grad_sync_dtype: bf16"
+    rest = (
+        f"  sequence_parallel: true\n  ub_tp_comm_overlap: true\n  optim: {{name: distributed_fused_adam, {overlap}}}\n"
     )
-    assert import_texts({"nemo.yaml": text}).strategy.zero == 1
-    plain = text.replace("mcore_distributed_optim", "fused_adam")
-    assert import_texts({"nemo.yaml": plain}).strategy.zero == 0
+    found = import_texts({"a.yaml": NEMO + rest}).switches
 
-
-def test_whole_layers_were_recomputed_before_there_was_a_granularity() -> None:
-    assert import_texts(script(f"{DEGREES} --checkpoint-activations")).strategy.recompute == Recompute.FULL
-    assert import_texts(script(f"{DEGREES} --recompute-activations")).strategy.recompute == Recompute.SELECTIVE
+    named = ("overlap-grad-reduce", "overlap-param-gather", "tp-comm-overlap", "bf16-grads")
+    assert {name: found[name] for name in named} == dict.fromkeys(named, "on")
 
 
 def test_megatron_deepspeed_words_are_read() -> None:
@@ -168,20 +230,6 @@ def test_a_baseline_is_predicted_with_its_own_switches(tmp_path: Path) -> None:
     assert any("(--overlap-grad-reduce) speeds your run up" in note for note in baseline.notes)
 
 
-def test_nemo_1_has_words_of_its_own_for_switches() -> None:
-    text = (
-        "trainer: {num_nodes: 2, devices: 8, precision: bf16}\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 64\n"
-        "  tensor_model_parallel_size: 2\n  sequence_parallel: true\n  ub_tp_comm_overlap: true\n"
-        "  optim: {name: distributed_fused_adam, overlap_grad_sync: true, overlap_param_sync: true, "
-        "grad_sync_dtype: bf16}\n"
-    )
-
-    found = import_texts({"a.yaml": text}).switches
-
-    named = ("overlap-grad-reduce", "overlap-param-gather", "tp-comm-overlap", "bf16-grads")
-    assert {name: found[name] for name in named} == dict.fromkeys(named, "on")
-
-
 FSDP = """distributed_type: FSDP
 mixed_precision: bf16
 num_machines: 2
@@ -221,12 +269,6 @@ def test_overrides_inside_a_quoted_command_are_read() -> None:
     assert (found.strategy.tp, found.strategy.pp, found.strategy.dp) == (2, 4, 4)
 
 
-def test_megatron_deepspeed_runs_without_flash_attention_unless_told() -> None:
-    without = import_texts(script(f"{DEGREES} --deepspeed --zero-stage 1"))
-    told = import_texts(script(f"{DEGREES} --deepspeed --zero-stage 1 --use-flash-attn-v2"))
-    assert (without.switches["attention"], told.switches["attention"]) == ("fused_softmax", "flash2")
-
-
 def test_a_setting_that_a_user_chose_is_not_dropped_where_there_is_no_flag_for_it() -> None:
     request = Request(
         model="llama2-13b",
@@ -249,26 +291,6 @@ def test_a_setting_that_a_user_chose_is_not_dropped_where_there_is_no_flag_for_i
     assert express(format_named("forerun"), made, context)
 
 
-HYBRID = "--optimizer-cpu-offload --use-precision-aware-optimizer"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "settings"),
-    [
-        (HYBRID, {"optimizer-offload": "on", "offload-overlap": "off", "activation-offload": "off"}),
-        (f"{HYBRID} --optimizer-offload-fraction 0.50", {"optimizer-offload": "0.5"}),
-        (f"{HYBRID} --optimizer-offload-fraction 0.0", {"optimizer-offload": "off"}),
-        (f"{HYBRID} --overlap-cpu-optimizer-d2h-h2d", {"offload-overlap": "on"}),
-        ("--cpu-offloading-num-layers 2", {"activation-offload": "0.25"}),
-        ("--fine-grained-activation-offloading --activation-offload-fraction 0.6", {"activation-offload": "0.6"}),
-    ],
-)
-def test_shares_on_the_host_are_read(arguments: str, settings: dict[str, str]) -> None:
-    found = import_texts(script(f"{DEGREES} {arguments}"))
-    assert {name: found.switches[name] for name in settings} == settings
-    assert not found.unknown and not {name for name in found.other if "offload" in name}
-
-
 def test_bridge_offloads_nothing_unless_a_share_is_stated() -> None:
     """``OptimizerConfig.optimizer_offload_fraction`` is 0 where no one sets it."""
     item = format_named("megatron-bridge")
@@ -281,13 +303,6 @@ def test_bridge_offloads_nothing_unless_a_share_is_stated() -> None:
         assert import_texts(without).switches["optimizer-offload"] == "off"
 
 
-def test_weights_in_eight_bit_belong_to_eight_bit_training() -> None:
-    eight = import_texts(script(f"{DEGREES} --fp8-format hybrid --fp8-param-gather"))
-    assert eight.switches["fp8-params"] == "on"
-    assert import_texts(script(f"{DEGREES} --fp8-format hybrid")).switches["fp8-params"] == "off"
-    assert "fp8-params" not in import_texts(script(DEGREES)).switches
-
-
 def test_settings_of_torchtitan_stand_in_tables_inside_of_tables() -> None:
     one = launch("tp1 pp2 dp8 mbs2 zero3", mixture=False, fp8_params="on", fp8_recipe="current")
     files = format_named("torchtitan-toml").write(replace(one, workload=replace(one.workload, precision="fp8")))
@@ -298,31 +313,6 @@ def test_settings_of_torchtitan_stand_in_tables_inside_of_tables() -> None:
     }
     found = import_texts(files).switches
     assert (found["fp8-params"], found["fp8-recipe"]) == ("on", "current")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "recipe"),
-    [("", "delayed"), ("--fp8-recipe tensorwise", "current"), ("--fp8-recipe blockwise", "block")],
-)
-def test_recipes_of_eight_bit_are_read(arguments: str, recipe: str) -> None:
-    found = import_texts(script(f"{DEGREES} --fp8-format hybrid {arguments}"))
-    assert (found.workload["precision"], found.switches["fp8-recipe"]) == ("fp8", recipe)
-    assert not found.notes
-
-
-@pytest.mark.parametrize(
-    ("arguments", "setting"),
-    [
-        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", "attn"),
-        ("--cuda-graph-impl local --cuda-graph-modules attn mlp", "mlp"),
-        ("--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router moe_preprocess", "router"),
-        ("--cuda-graph-impl transformer_engine", "on"),
-        ("--cuda-graph-impl full_iteration", "full"),
-        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "full"),
-    ],
-)
-def test_scopes_of_graphs_are_read_in_words_of_all_releases(arguments: str, setting: str) -> None:
-    assert import_texts(script(f"{MOE} {arguments}")).switches["cuda-graphs"] == setting
 
 
 def test_graphs_of_modules_are_for_models_that_have_these() -> None:

@@ -109,7 +109,8 @@ def test_mixes_whose_stages_do_not_divide_the_layers_are_planned(tmp_path: Path,
 
 @pytest.mark.slow  # a search event by event
 def test_the_fast_group_holds_more_layers_and_the_other_still_helps(mixed: str) -> None:
-    request = Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=4096)
+    few = {"cp": ["1"], "mbs": ["1"]}
+    request = Request(model="llama3-8b", cluster=mixed, global_batch=64, seq_len=4096, overrides=few)
     board, context = search_groups(request), resolve(request, groups=True).context
     layers = board.rows[0].strategy.layers_per_stage or ()
     half = len(layers) // 2

@@ -23,7 +23,8 @@ from forerun.spaces.strategies import parse_strategy, table_of
 
 FULLER = 1.25
 TRAINING = {"cluster": "dgx-h100", "global_batch": 64, "seq_len": 2048}
-ASKED = {**TRAINING, "gpus": "8", "overrides": {"vpp": ["1"]}}
+FEW = {"vpp": ["1"], "cp": ["1"], "mbs": ["1", "2", "4", "8"], "recompute": ["none", "full"]}
+ASKED = {**TRAINING, "gpus": "8", "overrides": FEW}
 
 
 @pytest.fixture(scope="module")
