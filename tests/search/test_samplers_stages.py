@@ -97,7 +97,7 @@ def test_the_best_of_a_reduced_space_is_found_with_every_seed(name: str) -> None
     assert whole.scored > 2000
     assert name != "halves" or whole.feasible[0].second_tp is not None
 
-    for seed in range(20):
+    for seed in range(tries(20)):
         sampler = sampler_named(Exploring(sampler="local", seed=seed), space)[0]
         found = explore(space, sampler, starts=starts.strategies, limits=StopConditions(evaluations=96))
         assert found.curve[-1][1] <= best / 0.98

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,37 +21,41 @@ from forerun.spaces.documents import parse_document, validate
 from forerun.spaces.errors import RequestError
 
 
-@pytest.fixture(params=cluster_names())
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    return load_cluster(request.param)
+@cache
+def clusters() -> tuple[Cluster, ...]:
+    return tuple(map(load_cluster, cluster_names()))
 
 
-def test_levels_grow_outwards_to_the_whole_cluster(cluster: Cluster) -> None:
-    sizes = [level.size for level in cluster.levels]
-    assert sizes == sorted(set(sizes))
-    assert sizes[-1] == cluster.max_devices
-    assert all(outer % inner == 0 for inner, outer in pairwise(sizes))
+def test_levels_grow_outwards_to_the_whole_cluster() -> None:
+    for cluster in clusters():
+        sizes = [level.size for level in cluster.levels]
+        assert sizes == sorted(set(sizes)), cluster.name
+        assert sizes[-1] == cluster.max_devices, cluster.name
+        assert all(outer % inner == 0 for inner, outer in pairwise(sizes)), cluster.name
 
 
-def test_a_level_is_never_faster_than_the_one_inside_it(cluster: Cluster) -> None:
-    # NICs on both sockets bypass the link between these, so a network may be faster than that.
-    rates = [level.bytes_per_s for level in cluster.levels if (level.name, level.kind) != ("node", "pcie")]
-    assert rates == sorted(rates, reverse=True)
-    assert all(level.latency_s > 0 and level.port_bytes_per_s > 0 for level in cluster.levels)
+def test_a_level_is_never_faster_than_the_one_inside_it() -> None:
+    for cluster in clusters():
+        # NICs on both sockets bypass the link between these, so a network may be faster than that.
+        rates = [level.bytes_per_s for level in cluster.levels if (level.name, level.kind) != ("node", "pcie")]
+        assert rates == sorted(rates, reverse=True), cluster.name
+        assert all(level.latency_s > 0 and level.port_bytes_per_s > 0 for level in cluster.levels), cluster.name
 
 
-def test_every_entry_names_its_source_and_its_defaults(cluster: Cluster) -> None:
-    assert len(cluster.source) > 20
-    assert any("latency" in text for text in cluster.defaults)
-    assert all(": " in text and text.endswith(")") for text in cluster.defaults)
+def test_every_entry_names_its_source_and_its_defaults() -> None:
+    for cluster in clusters():
+        assert len(cluster.source) > 20, cluster.name
+        assert any("latency" in text for text in cluster.defaults), cluster.name
+        assert all(": " in text and text.endswith(")") for text in cluster.defaults), cluster.name
 
 
-def test_catalogue_files_obey_the_schema_of_ones_own_documents(cluster: Cluster) -> None:
-    folder = Path(sys.modules["forerun.spaces.clusters"].__file__ or "").parent / "data" / "clusters"
-    path = folder / f"{cluster.name}.yaml"
-    text = path.read_text(encoding="utf-8")
-    validate(parse_document(text, source=path.name), ClusterDocument)
-    assert resolve_cluster(str(path)) == cluster
+def test_catalogue_files_obey_the_schema_of_ones_own_documents() -> None:
+    for cluster in clusters():
+        folder = Path(sys.modules["forerun.spaces.clusters"].__file__ or "").parent / "data" / "clusters"
+        path = folder / f"{cluster.name}.yaml"
+        text = path.read_text(encoding="utf-8")
+        validate(parse_document(text, source=path.name), ClusterDocument)
+        assert resolve_cluster(str(path)) == cluster, cluster.name
 
 
 # Published: devices, scale-up domain, NIC line rate per device in Gb/s.

@@ -13,14 +13,14 @@ NEEDED = """
 """.split()
 
 
-@pytest.mark.parametrize("name", model_names())
-def test_parameters_match_the_published_count(name: str) -> None:
-    model = load_model(name)
+def test_parameters_match_the_published_count() -> None:
+    for name in model_names():
+        model = load_model(name)
 
-    assert model.name == name
-    assert model.source
-    assert model.published_parameters is not None
-    assert parameter_count(model, mtp=False) == pytest.approx(model.published_parameters, rel=0.005)
+        assert model.name == name, name
+        assert model.source, name
+        assert model.published_parameters is not None, name
+        assert parameter_count(model, mtp=False) == pytest.approx(model.published_parameters, rel=0.005), name
 
 
 # Exact counts of released checkpoints, so that a slip of a bias or a norm shows.
