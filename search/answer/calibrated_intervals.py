@@ -26,7 +26,11 @@ TOGETHER = 1000
 
 
 def with_ranges(context: Context | GraphContext, rows: Sequence[R], *, across_sizes: bool = False) -> tuple[R, ...]:
-    """Return ranked rows with intervals of step and peak, and the best indistinguishable rank of each."""
+    """Return ranked rows with intervals of step and peak, and the best indistinguishable rank of each.
+
+    Peaks have an interval only if memory was calibrated. Rows are unchanged in an uncalibrated context.
+    ``across_sizes``: rows with different numbers of devices are compared too, by device time, as in a ranking by cost.
+    """
     posterior = context.correction
     if not isinstance(posterior, Posterior) or not rows:
         return tuple(rows)

@@ -1,7 +1,7 @@
-"""Configuration formats of training frameworks: a launch out as files, a user's files in as a strategy.
+"""Configuration formats of training frameworks: export of launch files, import of strategies.
 
-Names below are loaded when first used (PEP 562): a search, which marks what cannot be launched, needs one of all these
-formats.
+Names below are loaded when first used (PEP 562): a search needs only one of these formats to mark rows without a launch
+file.
 """
 
 from typing import TYPE_CHECKING, Any

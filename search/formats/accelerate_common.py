@@ -1,7 +1,7 @@
 """Common settings of accelerate's YAML files, for ``accelerate_fsdp`` and ``accelerate_megatron``.
 
 Source: ``accelerate/commands/config/config_args.py`` of 1.15. Micro-batch and accumulation are arguments of the user's
-program, so they stand in the launch script.
+program in the launch script.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ MIXED = {"bf16": "bf16", "fp16": "fp16", "fp32": "no"}
 
 
 def common(launch: Launch, kind: str) -> dict[str, Any]:
-    """Return the settings of every file; ``kind`` is the distributed type."""
+    """Return the settings of every file; ``kind``: the distributed type."""
     return {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,

@@ -41,7 +41,7 @@ HYBRID = ("HYBRID_SHARD", "4", "HYBRID_SHARD_ZERO2", "_HYBRID_SHARD_ZERO2", "5")
 
 
 def write(launch: Launch) -> Files:
-    """Return the YAML of FSDP 2 (of plain replicas where nothing is sharded) and a launch script."""
+    """Return the YAML of FSDP 2 (of plain replicas without sharding) and a launch script."""
     s = launch.strategy
     data = common(launch, "FSDP" if s.zero else "MULTI_GPU" if s.devices > 1 else "NO")
     if s.zero:
@@ -61,10 +61,10 @@ def write(launch: Launch) -> Files:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded: by FSDP, by DeepSpeed, or nothing.
+    """Determine sharding: by FSDP, by DeepSpeed, or none.
 
     Raises:
-        RequestError: the file is for something else.
+        RequestError: the file is of another distributed type.
     """
     settings = facts.settings
     kind = (settings.text("distributed_type") or "NO").upper()
@@ -89,7 +89,7 @@ def adjust(facts: LaunchFacts) -> None:
 
 
 def _within_nodes(facts: LaunchFacts) -> None:
-    """Settle FSDP 1's hybrid strategies, which copy states between nodes."""
+    """Determine FSDP 1's hybrid strategies, which copy states between nodes."""
     if (facts.settings.text("fsdp_config.fsdp_sharding_strategy") or "").upper() not in HYBRID:
         return
     machines, devices = facts.settings.whole("num_machines"), world(facts).devices

@@ -1,6 +1,6 @@
 """Hugging Face accelerate 1.15 with its Megatron-LM plugin: a YAML file and a launch script.
 
-Source: ``MegatronLMPlugin`` in ``accelerate/utils/dataclasses.py``; its defaults count where a file is silent.
+Source: ``MegatronLMPlugin`` in ``accelerate/utils/dataclasses.py``; its defaults apply to missing settings.
 """
 
 from forerun.search.formats.accelerate_common import VERSION, common, files
@@ -36,7 +36,7 @@ def _last_differs(launch: Launch) -> bool:
     """Whether all stages but the last have the same number of layers."""
     s = launch.strategy
     if s.split not in (Split.EVEN, Split.BALANCED, Split.LIGHT_LAST, Split.LIGHT_ENDS):
-        return True  # another limit's matter
+        return True  # checked by another limit
     return s.pp == 1 or len(set(counts_of(s, launch.model.layer_count)[:-1])) == 1
 
 
@@ -48,17 +48,17 @@ def write(launch: Launch) -> Files:
     plugin = LAUNCHER.run | nested(stated)["megatron_lm_config"]
     if s.pp > 1 and len(set(counts := counts_of(s, launch.model.layer_count))) > 1:
         plugin["megatron_lm_decoder_last_pipeline_num_layers"] = counts[-1]
-        arguments.append(f"--num_layers {launch.model.layer_count}")  # else a reader could not tell the other stages
+        arguments.append(f"--num_layers {launch.model.layer_count}")  # readers need it for the other stages
     data = common(launch, "MEGATRON_LM")
     data["megatron_lm_config"] = plugin
     return files(launch, MAIN, data, arguments)
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what the plugin assumes where the file is silent, and a last stage with layers of its own.
+    """Apply the plugin's defaults, and determine a last stage with different layers.
 
     Raises:
-        RequestError: the other stages cannot share what the last one leaves.
+        RequestError: the remaining layers do not divide among the other stages.
     """
     facts.settings.text("distributed_type")
     if facts.get("cp") is None:
@@ -77,7 +77,7 @@ def adjust(facts: LaunchFacts) -> None:
             f"{layers}"
         )
     named = split_of((*[(layers - last) // (pp - 1)] * (pp - 1), last), pp=pp, vpp=1)
-    assert named is not None  # without virtual stages every split has a name
+    assert named is not None  # without virtual stages every split can be named
     facts.values["split"], facts.values["layers_per_stage"] = named
 
 

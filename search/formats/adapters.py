@@ -1,4 +1,4 @@
-"""Low-rank adapters in launch files: beside which products they are, by the names of modules there."""
+"""Low-rank adapters in launch files: their products, by names of modules."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _LLAMA = {
     _ATTENTION: "q_proj k_proj v_proj o_proj",
     _MLP: "gate_proj up_proj down_proj",
 }
-"""Modules of a layer as Llama's are called, whose names most models of transformers share."""
+"""Modules of a layer by Llama's names, common to most models of transformers."""
 _OTHERS = {
     _ATTENTION: (
         "qkv_proj out_proj c_attn query_key_value q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj linear_qkv "
@@ -33,9 +33,10 @@ _ALL = ("all", "all-linear")
 
 
 def stated_adapters(facts: LaunchFacts) -> str | None:
-    """Return the adapters of a file as ``--lora`` has them, None where it trains no such; what cannot be said of them
-    becomes a note. Modules are a list, or a text with commas or blanks between them; all of attention and
-    feed-forwards where none are named."""
+    """Return the adapters of a file in the form of ``--lora``, None without adapters; inexpressible facts become notes.
+
+    Modules are a list, or a text separated by commas or blanks; by default all of attention and feed-forwards.
+    """
     kind, rank = facts.get("adapter"), facts.get("adapter_rank")
     if kind is None:
         return None
@@ -55,8 +56,10 @@ def stated_adapters(facts: LaunchFacts) -> str | None:
 
 
 def _products(names: Sequence[str], mixture: bool) -> tuple[str, ...]:
-    """Return the products that modules are, in the order of ``TARGETS``; those of ``--lora`` where no name is known. A
-    bare name of a feed-forward is of experts, too, in a ``mixture``."""
+    """Return the products of modules in the order of ``TARGETS``; the default of ``--lora`` if no name is known.
+
+    In a ``mixture``, a bare name of a feed-forward also means experts.
+    """
     last = [_EXPERTS if ".experts." in name else name.rpartition(".")[2] for name in names]
     found = {_PRODUCTS.get(name, name) for name in last} & {*TARGETS}
     found |= {_EXPERTS} if mixture and any(_PRODUCTS.get(name) == _MLP for name in names) else set()
@@ -65,7 +68,7 @@ def _products(names: Sequence[str], mixture: bool) -> tuple[str, ...]:
 
 
 def hub_modules(launch: Launch) -> list[str]:
-    """Return the modules with adapters of a model of the hub, called as in Llama: ends of names, as PEFT compares."""
+    """Return the modules with adapters of a model of the hub, by Llama's names: suffixes, as matched by PEFT."""
     model, targets = launch.model, launch.tuning.targets
     mixed = "q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj o_proj" if _latent(model) else _LLAMA[_ATTENTION]
     found = mixed.split() if _ATTENTION in targets else []
@@ -76,7 +79,8 @@ def hub_modules(launch: Launch) -> list[str]:
 
 def adapter_arguments(launch: Launch) -> list[str]:
     """Return the adapters of a launch as arguments of a training program of the Hugging Face kind (TRL's ModelConfig);
-    none where it has none."""
+    none without adapters.
+    """
     if not launch.tuning.rank:
         return []
     names = " ".join(hub_modules(launch))
@@ -84,8 +88,10 @@ def adapter_arguments(launch: Launch) -> list[str]:
 
 
 def bridge_section(launch: Launch) -> dict[str, Any]:
-    """Return the section ``peft`` of Megatron-Bridge; empty where the launch has no adapters. Its patterns are ends of
-    names, or have stars, and each has to meet a module (module_matcher.py)."""
+    """Return the section ``peft`` of Megatron-Bridge; empty without adapters.
+
+    Its patterns are suffixes or contain stars, and each must match a module (module_matcher.py).
+    """
     model, tuning = launch.model, launch.tuning
     if not tuning.rank:
         return {}
@@ -117,7 +123,7 @@ def _feed_forwards(model: Model, targets: Collection[str], *, dense: str, shared
 
 
 def _alone(launch: Launch) -> bool:
-    """Whether routed experts have adapters, and other feed-forwards of the model none."""
+    """Whether routed experts have adapters and other feed-forwards of the model have none."""
     tuning = launch.tuning
     others = tuning.rank and _feed_forwards(launch.model, (_MLP,), dense="dense", shared="shared")
     return _EXPERTS in tuning.targets and _MLP not in tuning.targets and bool(others)
@@ -137,4 +143,4 @@ ATTENTION_ALONE = Limit(
     fix=None,
 )
 ADAPTERS = (EXPERTS_ALONE, ATTENTION_ALONE)
-"""Limits of formats that write adapters."""
+"""Limits of all formats that write adapters."""

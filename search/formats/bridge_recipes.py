@@ -35,7 +35,7 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     "distributed_fused_adam_with_cosine_annealing": SHARDED,
     "distributed_fused_adam_with_cosine_annealing_samples": SHARDED,
 }
-"""Settings that recipes start from (``recipes/common.py``), and those of their optimizers (``recipes/utils``)."""
+"""Initial settings of recipes (``recipes/common.py``) and of their optimizers (``recipes/utils``)."""
 COMPUTED = "arguments or code, which is not run: give them defaults, or write the numbers"
 _DEGREES = re.compile(r"\.(tensor|pipeline|context|expert)_((model|tensor)_)?parallel_size$")
 _DECIDING = re.compile(r"parallel|recompute|batch_size|layout|seq_length")
@@ -46,7 +46,7 @@ def parse(source: LaunchFile) -> Imported:
     """Read one recipe or preset.
 
     Raises:
-        RequestError: the file is not Python, has none, or has several and no name was given.
+        RequestError: the file is not Python, has no recipe, or has several and no name was given.
     """
     tree = parse_python(source.text, source.name)
     reader = PythonReader(tree)
@@ -92,7 +92,7 @@ def _calls(function: ast.FunctionDef, name: str) -> bool:
 
 
 def _preset(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return the sections that a preset stands for; what it leaves open is its class's default."""
+    """Return the sections of a preset; missing fields have its class's defaults."""
     fields = {key: inner for key, inner in value.items() if key not in (CALLED, "0") and inner is not UNKNOWN}
     sections: dict[str, Any] = {"trainer.devices": 1, "train.micro_batch_size": 1, "train.global_batch_size": 1}
     for key, inner in fields.items():
@@ -111,7 +111,7 @@ def _preset(name: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def recognise(source: LaunchFile) -> bool:
-    """Whether a Python file sets degrees by Megatron's names and is no program of torchtitan."""
+    """Whether a Python file sets degrees by Megatron's names and is not a torchtitan program."""
     return source.suffix == ".py" and re.search(rf"\b{DEGREE}\b", source.text) is not None
 
 

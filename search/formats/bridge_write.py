@@ -1,4 +1,4 @@
-"""Megatron-Bridge, written: sections of a configuration container as YAML, and as overrides of a recipe."""
+"""Writer of Megatron-Bridge: sections of a configuration container as YAML and as recipe overrides."""
 
 import json
 import shlex
@@ -39,7 +39,7 @@ PRECISIONS: dict[str, dict[str, Any]] = {
     "mxfp8": {"bf16": True} | _EIGHT_BIT | {"fp8": "e4m3"},
     "nvfp4": {"bf16": True, "fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
-"""Fields of ``MixedPrecisionConfig`` by precision, as its registered names have them."""
+"""Fields of ``MixedPrecisionConfig`` by precision, from its registered names."""
 
 LIMITS = (
     MX_IS_A_PRECISION,
@@ -61,7 +61,7 @@ RENAMED = {
     "use_distributed_optimizer": "ddp.use_distributed_optimizer",
     "num_distributed_optimizer_instances": "ddp.num_distributed_optimizer_instances",
 }
-"""Megatron-LM's arguments that Megatron-Bridge has elsewhere than under their own name in ``model``."""
+"""Megatron-LM's arguments with another place or name in Megatron-Bridge than in ``model``."""
 
 UNUSED = (
     "virtual_pipeline_model_parallel_size",
@@ -116,32 +116,32 @@ def _sections(launch: Launch) -> dict[str, Any]:
         section, _, key = RENAMED.get(name, f"model.{name}").partition(".")
         sections[section][key] = list(value) if isinstance(value, tuple) else value
     sections["model"] |= {"seq_length": workload.seq_len}
-    if launch.model.hybrid:  # its bars are the stages
+    if launch.model.hybrid:  # its bars separate the stages
         sections["model"]["hybrid_layer_pattern"] = pattern_of(launch.model, s)
     experts = model_facts(launch.model, workload.seq_len).get("experts")
     if experts is not None:
-        sections["model"]["num_moe_experts"] = experts  # the recipe's own: it tells a reader what etp is for
-    if s.vpp > 1:  # a layout says it too, but is not looked at where overlaps are checked
+        sections["model"]["num_moe_experts"] = experts  # kept from the recipe: readers need it for etp
+    if s.vpp > 1:  # a layout implies it, but the check of overlaps ignores layouts
         sections["model"]["virtual_pipeline_model_parallel_size"] = s.vpp
-    # What the strategy does not use is switched off by name: a recipe may have it on.
+    # Unused features are switched off explicitly, since a recipe may have them on.
     for name in UNUSED:
         sections["model"].setdefault(name, None)
     for end in ("embedding", "loss"):
         sections["model"].setdefault(f"account_for_{end}_in_pipeline_split", False)
     sections["train"] |= settings_of(BATCH_KEYS, launch)
-    # Recipes shard the optimizer in two places, and what is on in one of them is switched on in the other.
+    # Recipes shard the optimizer in two places, and one turns on the other.
     sections["ddp"].setdefault("use_distributed_optimizer", False)
     sections["optimizer"] = {"use_distributed_optimizer": sections["ddp"]["use_distributed_optimizer"]}
     if not sections["ddp"]["use_distributed_optimizer"]:
         sections["ddp"]["overlap_param_gather"] = False
     sections["dataset"] = {"seq_length": workload.seq_len}
-    if launch.packed:  # ranks of context parallelism take two pieces of every document each
+    if launch.packed:  # each context rank has two pieces of every document
         parts = 2 * s.cp if s.cp > 1 else 1
         sections["dataset"]["packed_sequence_specs"] = {
             "packed_sequence_size": workload.seq_len,
             "pad_seq_to_mult": parts,
         }
-    # Whole sections, because a recipe may have a name or nothing in their place, which no single field can change.
+    # Complete sections, because a recipe may have a name or nothing in their place, which single fields cannot change.
     half = "torch.float16" if workload.precision == "fp16" else "torch.bfloat16"
     mixed = {f"{name}_dtype": {"_target_": half, "_call_": False} for name in ("params", "pipeline")}
     mixed |= PRECISIONS[workload.precision]
@@ -151,22 +151,22 @@ def _sections(launch: Launch) -> dict[str, Any]:
 
 
 def _settle(sections: dict[str, Any], precision: str) -> None:
-    """Repeat settings in the section that overrules the one that has them."""
+    """Repeat settings in the overriding section."""
     for name in ("overlap_grad_reduce", "overlap_param_gather"):
         if name in sections["ddp"]:
             sections["comm_overlap"][name] = sections["ddp"][name]
-    if precision == "mxfp8":  # gathers into the gradient buffer go with parameters in eight bit, and only with them
+    if precision == "mxfp8":  # gathers into the gradient buffer require 8-bit parameters, and are required by them
         gathers = sections["mixed_precision"]["fp8_param_gather"]
         sections["mixed_precision"]["reuse_grad_buf_for_mxfp8_param_ag"] = gathers
 
 
 def _added(key: str) -> str:
-    """Return a key as an override that holds whether a recipe has it or not, in sections that it may lack."""
+    """Return a key as an override that is valid whether or not a recipe has it, in sections that may be missing."""
     return f"++{key}" if key.startswith(("mixed_precision.", "comm_overlap.", "peft.")) else key
 
 
 def _hydra(value: Any) -> str:
-    """Return a value in Hydra's override grammar: texts with anything special are quoted, and so read as texts."""
+    """Return a value in Hydra's override grammar: texts with special characters are quoted."""
     if value is None or isinstance(value, bool | float | list):
         return json.dumps(value, separators=(",", ":"))
     text = str(value)

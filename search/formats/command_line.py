@@ -1,4 +1,4 @@
-"""The words of a command: ``--name value`` options, command lines inside of words, and what SLURM's own words state."""
+"""Words of a command: ``--name value`` options, command lines inside words, and Slurm's options."""
 
 import re
 import shlex
@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 
 def split_again(words: Sequence[str]) -> list[str]:
-    """Return words with those taken apart that hold whole command lines (``bash -c "... --flag 1"``).
+    """Return words after splitting those that contain command lines (``bash -c "... --flag 1"``).
 
     >>> split_again(["sh", "-c", "python run.py --tp 2", "a b"])
     ['sh', '-c', 'python', 'run.py', '--tp', '2', 'a b']
@@ -26,7 +26,7 @@ def split_again(words: Sequence[str]) -> list[str]:
 
 
 _REDIRECTION = re.compile(r"(&|\d)?>{1,2}|\|$|;$")
-"""Words that end the arguments of a command line that is itself a word (``eval "$CMD &> log"``)."""
+"""Words that end the arguments of a command line inside a word (``eval "$CMD &> log"``)."""
 
 
 def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str | bool], list[str]]:
@@ -60,7 +60,7 @@ def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str 
 
 
 _OPEN = re.compile(r"\$(?:\w+|\{\w+(?:\[[@*]\])?\}|\([^\s(]*…\))")
-"""A variable that nobody assigns, or a substitution that only a run would know."""
+"""An unassigned variable, or a substitution that only a run can evaluate."""
 
 
 def _left_out(word: str) -> str:
@@ -68,7 +68,7 @@ def _left_out(word: str) -> str:
 
 
 PROGRAMS = ("megatron", "swift", "llamafactory-cli")
-"""Programs that start themselves on all devices: what they do is their first argument."""
+"""Programs that start themselves on all devices, with a subcommand as first argument."""
 
 
 _STARTER = re.compile(r"(^|/)(gaudi_spawn|launch)\.py$")
@@ -76,7 +76,7 @@ _STARTER = re.compile(r"(^|/)(gaudi_spawn|launch)\.py$")
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words before the first program (``.py``) that a command names, and those after it."""
+    """Return the words before the first program (``.py``) in a command, and the words after it."""
     if words and words[0] in PROGRAMS:
         return [], list(words[2:])
     for at, word in enumerate(words):
@@ -86,14 +86,14 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def run_of(commands: Sequence[Sequence[str]]) -> Sequence[str]:
-    """Return the command of a script whose program has the most arguments; () where no program has any."""
+    """Return the command of a script whose program has the most arguments; () without arguments."""
     sized = [(len(options(split_command(command)[1])[0]), command) for command in commands]
     most, command = max(sized, key=lambda one: one[0], default=(0, ()))
     return command if most else ()
 
 
 def runs_among(commands: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return the arguments of programs, those that state a degree or a batch, each once."""
+    """Return the distinct arguments of programs that state a degree or a batch."""
     stated = dict.fromkeys(tuple(split_command(command)[1]) for command in commands)
     return [words for words in stated if any(map(_DECIDING.match, words))]
 
@@ -115,7 +115,7 @@ def slurm_variables(sbatch: Sequence[str]) -> dict[str, str | list[str]]:
 
 
 def count(found: Mapping[str, str | bool], *names: str) -> int | None:
-    """Return the number at the end of the first of some options that ends in one (``--gres=gpu:8``); else None."""
+    """Return the number at the end of the first option that ends in a number (``--gres=gpu:8``), or None."""
     for name in names:
         if match := re.search(r"(\d{1,7})$", str(found.get(name, ""))):
             return int(match[1]) or None
@@ -123,7 +123,7 @@ def count(found: Mapping[str, str | bool], *names: str) -> int | None:
 
 
 def short(words: Sequence[str], flag: str) -> int | None:
-    """Return the number after a short flag (``-N 4``, ``-N4``); None where there is none."""
+    """Return the number after a short flag (``-N 4``, ``-N4``); None without one."""
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         number = after if word == flag else word.removeprefix(flag) if word.startswith(flag) else ""
         if number.isdecimal():

@@ -1,4 +1,4 @@
-"""Contract of configuration formats: a launch is written as files, files are read as a strategy.
+"""Contract of configuration formats: writing of a launch as files, and reading of files as a strategy.
 
 A format is a value in the table of ``forerun.search.formats.table``. It states its limits as data, so that a launch it
 cannot express is refused with every reason and with the nearest launch that it can.
@@ -31,15 +31,14 @@ SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One training run to write down: ``strategy`` of ``model`` over nodes of ``devices_per_node`` devices.
+    """One training run to write: ``strategy`` of ``model`` over nodes of ``devices_per_node`` devices.
 
     ``model``: a ``Model``, or a ``GraphModel``, whose split of samples is written as replicas (``exporting``).
-    ``switches``: settings of the software that were predicted (those not named: the framework's defaults). ``name`` is
-    free text that the user gave; it reaches files only quoted, or reduced to harmless characters. ``rack_devices``:
-    devices of a rack whose nodes share the fast fabric (0: a node has a fabric of its own), ``pod_devices``: of a pod
-    of TPUs (0: there is none), ``vendor``: who makes the devices, ``device``: their name in the
-    catalogue ("": not known). ``job``: where the files go and what
-    the queue is asked for.
+    ``switches``: predicted settings of the software (others: the framework's defaults). ``name`` is free user text,
+    written to files only quoted or reduced to harmless characters. ``rack_devices``: devices of a rack whose nodes
+    share the fast fabric (0: each node has a separate fabric), ``pod_devices``: devices of a pod of TPUs (0: no pod),
+    ``vendor``: maker of the devices, ``device``: their name in the catalogue ("": unknown). ``job``: folder of the
+    files and options of the queue.
     """
 
     strategy: Strategy
@@ -72,12 +71,12 @@ class Launch:
 
     @property
     def nodes(self) -> int:
-        """Nodes that the launch occupies, all with the same number of devices."""
+        """Number of nodes, all with the same number of devices."""
         return self.strategy.devices // self.devices_used_per_node
 
     @property
     def devices_used_per_node(self) -> int:
-        """Devices started on each node: as many as it has, or the most that give every node the same number."""
+        """Devices started on each node: all of them, or the largest equal number."""
         most = min(self.devices_per_node, self.strategy.devices)
         return next(n for n in range(most, 0, -1) if self.strategy.devices % n == 0)
 
@@ -86,8 +85,8 @@ class Launch:
 class Limit:
     """Something a format cannot express.
 
-    ``broken`` says whether a launch asks for it, ``reason`` why not, in words; ``fix`` returns the nearest launch
-    without it (None: there is none).
+    ``broken``: whether a launch violates the limit; ``reason``: its text; ``fix`` returns the nearest launch without
+    the violation (None: no fix).
     """
 
     broken: Callable[[Launch], bool]
@@ -114,11 +113,10 @@ class Steps:
 class Imported:
     """Content of a configuration.
 
-    ``workload`` and ``model`` hold the facts found, by forerun's names; ``switches`` the settings of the software, what
-    runs without a flag included; ``unmodelled`` those known to change speed or memory that no switch stands for;
-    ``other`` those that the format is known to have and that do neither; ``unknown`` all remaining ones. No setting of
-    the file is in none of them.
-    ``defaults`` names each value that the file left open, ``notes`` what a strategy cannot say of the run.
+    ``workload`` and ``model`` have the facts by forerun's names; ``switches`` the settings of the software, including
+    defaults; ``unmodelled`` settings that change speed or memory without a switch; ``other`` known settings without
+    such an effect; ``unknown`` all remaining settings. Every setting of the file is in one of these. ``defaults`` names
+    each value missing in the file, ``notes`` facts that a strategy cannot express.
     """
 
     format: str
@@ -137,9 +135,10 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFile:
-    """A file to read: ``beside`` are launch scripts given with it, ``others`` further documents, ``gpus`` the number of
-    devices where the user stated it, ``entry`` which of several configurations of the file is meant, ``given`` what a
-    script is started with."""
+    """A file to read: ``beside``: launch scripts given with it, ``others``: further documents, ``gpus``: the user's
+    number of devices, ``entry``: name of one of several configurations in the file, ``given``: arguments and
+    environment of a script.
+    """
 
     name: str
     text: str
@@ -151,7 +150,7 @@ class LaunchFile:
 
     @property
     def scripts(self) -> Files:
-        """Return the launch scripts, the file itself among them where it is one, or a list of arguments."""
+        """Return the launch scripts, including the file itself if it is a script or a list of arguments."""
         return {**self.beside, self.name: self.text} if self.suffix in ("", ".txt", *SCRIPTS) else self.beside
 
     @property
@@ -160,15 +159,15 @@ class LaunchFile:
         return PurePath(self.name).suffix.lower()
 
     def document(self) -> Document:
-        """Return the file as YAML, or as JSON where its name ends so.
+        """Return the file as YAML, or as JSON if its name ends in ``.json``.
 
         Raises:
-            RequestError: it is neither.
+            RequestError: the file is neither.
         """
         return parse_document(self.text, source=self.name)
 
     def top_level(self) -> Mapping[str, Any]:
-        """Return the mapping that a document is.
+        """Return the top-level mapping of a document.
 
         Raises:
             RequestError: the file cannot be read or is no mapping.
@@ -181,18 +180,16 @@ class LaunchFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One format. ``version`` names what it targets; ``main`` is the name of its principal file.
+    """One format. ``version`` is the targeted software version; ``main`` is the name of its principal file.
 
-    ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs,
-    ``adapters`` of low-rank adapters, ``parts`` of models with frozen parts.
-    ``framework`` is the profile whose laws a launch must keep (None: forerun has no profile that fits), ``vendors``
-    without one: makers of the devices that run what it starts (empty: all). ``also``: profiles whose launches it writes
-    without being theirs alone. ``writes``: switches that it has words for (None: all that its framework has, none
-    without a framework). ``packs``: a pattern of what keeps attention inside the documents of a packed sequence in
-    its files (empty: it attends to all of a sequence).
-    ``write`` returns the files of a launch that breaks none of ``limits`` (None: forerun only reads this format);
-    ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises RequestError for a
-    file of another kind.
+    ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs;
+    ``adapters``: with low-rank adapters; ``parts``: with frozen parts. ``framework`` is the profile whose laws a launch
+    must satisfy (None: no such profile), ``vendors`` without a profile: supported makers of devices (empty: all).
+    ``also``: further profiles whose launches it writes. ``writes``: switches that it can write (None: all of its
+    framework, or none without a framework). ``packs``: pattern in its files of attention inside packed documents
+    (empty: attention over whole sequences). ``write`` returns the files of a launch within ``limits`` (None: the format
+    is only read); ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises
+    RequestError for a file of another kind.
     """
 
     name: str
@@ -217,8 +214,8 @@ class Format:
         """Return the files that start ``launch``, by name.
 
         Raises:
-            RequestError: the format has no word for part of the launch; the text has every reason and the nearest
-                strategy that it can express.
+            RequestError: the format cannot express part of the launch; the text has every reason and the nearest
+                expressible strategy.
         """
         if self.write is None:
             raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
@@ -234,7 +231,7 @@ class Format:
             )
         try:
             broken = [limit for limit in self.limits if limit.broken(launch)]
-        except RequestError as error:  # of a model whose layers the limits are not about
+        except RequestError as error:  # of a model without the layers of the limits
             raise RequestError(f"{self.title} ({self.name}) cannot express {launch.model.name}: {error}") from None
         if not broken:
             return self.write(dataclasses.replace(launch, name=visible(launch.name)))
@@ -255,7 +252,7 @@ class Format:
         )
 
     def nearest(self, launch: Launch) -> Launch | None:
-        """Return the launch that mending one broken limit after the other leads to; None where one has no fix."""
+        """Return the launch after fixing one broken limit after the other; None if one has no fix."""
         for _ in range(4 * len(self.limits)):
             broken = next((limit for limit in self.limits if limit.broken(launch)), None)
             if broken is None:
@@ -269,6 +266,6 @@ class Format:
         """Read a file.
 
         Raises:
-            RequestError: the file is damaged, contradicts itself, or says nothing that is a strategy.
+            RequestError: the file is damaged, contradicts itself, or has no strategy.
         """
         return self.parse(source)

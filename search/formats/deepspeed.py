@@ -1,8 +1,8 @@
-"""DeepSpeed 0.19: a JSON configuration and the launcher's line.
+"""DeepSpeed 0.19: a JSON configuration and the launcher's command.
 
 Source: ``deepspeed/runtime/config.py``, ``runtime/zero/config.py``, ``runtime/tensor_parallel/config.py`` and
-``module_inject/auto_ep_config.py`` of 0.19.8. Pipelines are code there (``PipelineModule``): the configuration says
-with how many stages and how layers are dealt to them, and the launch script that the program has to build them.
+``module_inject/auto_ep_config.py`` of 0.19.8. Pipelines are code (``PipelineModule``): the configuration has the number
+of stages and the division of layers, and the launch script states that the program must build them.
 """
 
 import json
@@ -57,7 +57,7 @@ def write(launch: Launch) -> Files:
     """Return the JSON and a launch script."""
     s = launch.strategy
     unused = {"tp", "ep", "pp", "etp"} - {name for name in ("tp", "ep", "pp") if getattr(s, name) > 1}
-    # Without an mpu its check of the three batch sizes takes every device for a replica: two of them say the same.
+    # Without an mpu its check of the three batch sizes counts every device as a replica, so only two are written.
     unused |= {"global_batch"} if s.tp > 1 else set()
     stated: dict[str, Any] = {"bf16.enabled": False, "fp16.enabled": False}
     stated |= settings_of(LAUNCHER.keys, launch, leave=unused - ({"etp"} if s.ep > 1 else set()))
@@ -94,7 +94,7 @@ def _asked_of_program(launch: Launch) -> list[str]:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle experts, recompute, partial sharding, and a micro-batch that is left to replicas nobody counts."""
+    """Determine experts, recompute, partial sharding, and a micro-batch that depends on unknown replicas."""
     settings = facts.settings
     settings.text("pipeline.partition")
     if not settings.flag("expert_parallel.enabled"):

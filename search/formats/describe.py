@@ -1,4 +1,4 @@
-"""The keys of every launcher that is a table, as the page ``docs/launchers.md``."""
+"""The page ``docs/launchers.md``: keys of every launcher with a table."""
 
 from forerun.search.formats.keys import Launcher, LaunchKey, decisions
 from forerun.search.formats.registry import tables
@@ -6,11 +6,10 @@ from forerun.search.formats.registry import tables
 HEAD = """\
 # Keys of launch files
 
-What `forerun import` reads of each launcher, from the tables in `search/formats/`. Several names of a key are
-spellings of it, the newest first. Degrees that several keys decide multiply; of everything else the first key that a
-file states counts. Megatron-Bridge, NeMo, Megatron-LM's logs, ms-swift's `megatron`, MindSpeed, slime, Primus and
-Pai-Megatron-Patch have the keys of Megatron-LM, some under other names. `python -m forerun.search.formats.describe`
-prints this page.
+Keys that `forerun import` reads for each launcher, from the tables in `search/formats/`. Several names of a key are
+its spellings, newest first. Degrees of several keys multiply; for other decisions the first stated key counts.
+Megatron-Bridge, NeMo, Megatron-LM's logs, ms-swift's `megatron`, MindSpeed, slime, Primus and Pai-Megatron-Patch have
+the keys of Megatron-LM, some under other names. `python -m forerun.search.formats.describe` prints this page.
 """
 
 

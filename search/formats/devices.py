@@ -9,7 +9,7 @@ from forerun.spaces.strategies import ALL_REPLICAS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Devices of a run; ``stated`` is False where nobody said how many there are. ``by_user``: on the command line."""
+    """Devices of a run; ``stated`` is False if their number is unknown. ``by_user``: stated on the command line."""
 
     devices: int | None
     by_user: bool = False
@@ -22,7 +22,7 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReplicas:
-    """The replicas of a run, what was assumed about them, and what does not add up."""
+    """The replicas of a run, assumptions about them, and contradictions."""
 
     dp: int
     known: bool
@@ -31,9 +31,9 @@ class RunReplicas:
 
 
 def replicas(world: World, model_parallel: int, *, what: str, source: str, least: int = 1) -> RunReplicas:
-    """Return the replicas that fill the devices with copies of ``model_parallel`` devices each.
+    """Return the number of replicas of ``model_parallel`` devices that fill the devices.
 
-    ``what`` spells the product, like ``tp*pp*cp = 8*16*1``. ``least``: the fewest replicas that hold all experts.
+    ``what``: text of the product, like ``tp*pp*cp = 8*16*1``. ``least``: the fewest replicas with all experts.
 
     Raises:
         RequestError: the user's number of GPUs is no multiple.
@@ -53,7 +53,7 @@ def replicas(world: World, model_parallel: int, *, what: str, source: str, least
 
 
 def fewest_replicas(ep: int, etp: int, shared: int) -> int:
-    """Return the fewest replicas on which ``ep*etp`` ranks hold the experts, ``shared`` ranks (tp*cp) to a replica.
+    """Return the fewest replicas with ``ep*etp`` expert ranks, at ``shared`` ranks (tp*cp) per replica.
 
     >>> fewest_replicas(64, 1, 1), fewest_replicas(16, 1, 2), fewest_replicas(1, 8, 8)
     (64, 8, 1)
@@ -62,9 +62,9 @@ def fewest_replicas(ep: int, etp: int, shared: int) -> int:
 
 
 def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
-    """Return the number of replicas that share states, of which there are ``copies``.
+    """Return the number of replicas that share states, given the number of ``copies``.
 
-    ``shard`` is the number in the file; None where it follows from an unknown number of replicas.
+    ``shard`` is the number in the file; None if it depends on an unknown number of replicas.
     """
     if shard is None:
         notes.append(
@@ -75,8 +75,8 @@ def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
 
 
 def batch_of(found: RunReplicas, per_replica: int, why: str) -> tuple[int | None, str]:
-    """Return the global batch that a file leaves to ``per_replica`` sequences times the replicas (None where these are
-    not known either), and what to say of it.
+    """Return the global batch of ``per_replica`` sequences times the replicas (None if these are unknown), and a
+    remark.
 
     >>> batch_of(RunReplicas(dp=4, known=True), 8, "as the framework assumes")
     (32, 'global batch 32: 8*dp, as the framework assumes')

@@ -1,4 +1,4 @@
-"""From a search on disk to launch files: one row of its leaderboard in one format or in all."""
+"""Export of launch files from a search on disk: one row in one format or in all."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Files by format, why the other formats were refused, and what is to be said of those that were not."""
+    """Files by format, reasons for refused formats, and notes on written ones."""
 
     files: Mapping[str, Files]
     refused: Mapping[str, str]
@@ -42,22 +42,22 @@ class Export:
 
 
 def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch, Context | None]:
-    """Return row ``rank`` of the leaderboard in a folder that ``forerun search --out`` wrote, and its context; None
-    for an operator graph, whose formats have no laws of a framework. ``search``: that search of a sweep's folder.
+    """Return row ``rank`` of the leaderboard in a folder of ``forerun search --out``, and its context (None for an
+    operator graph, whose formats have no framework laws). ``search``: number of a search in a sweep's folder.
 
     Raises:
-        RequestError: the folder is no such one, has no such row, or names a model or cluster that is not there.
+        RequestError: the folder has no leaderboard or row, or its model or cluster is unavailable.
     """
     of = "" if search is None else f"search {search} of "
     return launch_in(read_search(run, search), rank, name=f"{of}{run.resolve().name}", source=run / BOARD)
 
 
 def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) -> tuple[Launch, Context | None]:
-    """Return row ``rank`` of a leaderboard as a document, and its context; ``name``: what to call the search,
-    ``source``: where it stands.
+    """Return row ``rank`` of a leaderboard as a document, and its context; ``name``: name of the search, ``source``:
+    its place for messages.
 
     Raises:
-        RequestError: as ``load_launch``.
+        RequestError: see ``load_launch``.
     """
     try:
         request, rows = data["request"], data["leaderboard"]
@@ -100,7 +100,7 @@ def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: st
     """Return the launch of a row of an operator graph: its devices as replicas, its segments as microbatches.
 
     Raises:
-        RequestError: its split is more than samples, or the model or the cluster is not there.
+        RequestError: its split is not data parallel, or the model or cluster is unavailable.
     """
     text = str(row["strategy"])
     split = None if is_mixture(text) else parse_split(text)
@@ -119,8 +119,8 @@ def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: st
 
 
 def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB) -> Export:
-    """Return the files of a launch in the format called ``name``, or in ``all`` that can express it, each in a folder
-    of its own below that of the ``job``.
+    """Return the files of a launch in format ``name``, or in ``all`` that can express it, each in a subfolder of the
+    ``job``.
 
     Raises:
         RequestError: the format is unknown or refuses the launch.
@@ -142,7 +142,7 @@ def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB
 
 
 def _notes(launch: Launch, context: Context | None, items: Sequence[Format]) -> dict[str, str]:
-    """Return by format that it runs another framework than the searched one, and the step that is predicted there."""
+    """Return notes by format on running another framework than the searched one, with its predicted step."""
     notes: dict[str, str] = {}
     for item in items:
         there = None if context is None else other_framework(item, launch, context)

@@ -1,4 +1,4 @@
-"""A launch in one format, after the laws of the framework that the format belongs to."""
+"""A launch in one format, checked by the laws of the format's framework."""
 
 import dataclasses
 from typing import Any
@@ -43,10 +43,10 @@ def machine_facts(cluster: Cluster) -> dict[str, Any]:
 
 
 def express(item: Format, launch: Launch, context: Context | None) -> Files:
-    """Return the files of a launch in one format, after the laws of its framework.
+    """Return the files of a launch in one format, after checking the laws of its framework.
 
     Raises:
-        RequestError: the format has no word for it, or the framework would not run it.
+        RequestError: the format cannot express the launch, or the framework would not run it.
     """
     _check_vendor(item, launch)
     if context is None:
@@ -60,8 +60,7 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
 
 
 def other_framework(item: Format, launch: Launch, context: Context) -> Context | None:
-    """Return the context in which a launch in a format of another framework than the searched one is predicted, None
-    where it is the searched one's."""
+    """Return the context for predicting a launch in another framework's format, None for the searched framework's."""
     named = [name for name in (item.framework, *item.also) if name is not None]
     if not named or {*named} & {*context.framework.lineage}:
         return None
@@ -71,15 +70,15 @@ def other_framework(item: Format, launch: Launch, context: Context) -> Context |
 
 
 def _software(launch: Launch, context: Context) -> FrameworkProfile:
-    """Return the profile that a launch was predicted with: what its strategy turns on is the software's."""
+    """Return the profile of a launch's prediction, including switches that its strategy turns on."""
     return switched(running(context, launch.strategy.software).framework, switches_of_all(launch.strategy))
 
 
 def _switched(item: Format, launch: Launch, context: Context) -> Launch:
-    """Return a launch with the switches that a format writes as its flags."""
+    """Return a launch with the switches that a format writes as flags."""
     software = _software(launch, context)
     spoken = _spoken(item, software)
-    if spoken is None and item.writes:  # forerun's own, which names what the strategy turns on as the search does
+    if spoken is None and item.writes:  # forerun's own format has these switches in the strategy
         return dataclasses.replace(launch, switches=chosen(context.framework))
     unlike = None if switches_of_all(launch.strategy) else launch.strategy.stage_offload
     strategy = dataclasses.replace(launch.strategy, software=Software.NONE, stage_offload=unlike)
@@ -89,7 +88,7 @@ def _switched(item: Format, launch: Launch, context: Context) -> Launch:
 
 
 def _lawful(item: Format, context: Context) -> Format:
-    """Return a format of another framework than the searched one with the laws of its own as a limit."""
+    """Return a format of another framework than the searched one with its framework's laws as a limit."""
     if item.framework is None or item.framework == context.framework.name:
         return item
     there = dataclasses.replace(context, framework=load_framework(item.framework))
@@ -106,7 +105,7 @@ def _lawful(item: Format, context: Context) -> Format:
 
 
 def _check_vendor(item: Format, launch: Launch) -> None:
-    """Raise RequestError where devices of another vendor run what a format starts."""
+    """Raise RequestError if a format does not support the devices' vendor."""
     vendors = load_framework(item.framework).vendors if item.framework is not None else item.vendors
     if vendors and launch.vendor not in ("", UNSTATED, *vendors):
         raise RequestError(
@@ -116,13 +115,15 @@ def _check_vendor(item: Format, launch: Launch) -> None:
 
 
 def _spoken(item: Format, software: FrameworkProfile) -> str | None:
-    """Return the framework in whose words switches are written, None where a format has none of any."""
+    """Return the framework whose flags express switches in a format, None without one."""
     return item.framework or next((name for name in item.also if name in software.lineage), None)
 
 
 def _check_words(item: Format, software: FrameworkProfile, launch: Launch, spoken: str | None) -> None:
-    """Raise RequestError where a switch that was chosen has no words in the format. That of another framework than the
-    searched one runs other software anyway."""
+    """Raise RequestError if the format cannot express a chosen switch.
+
+    Formats of other frameworks are exempt, since they run other software.
+    """
     own = any(name in software.lineage for name in (item.framework, *item.also) if name)
     if not own and (item.framework or item.also):
         return

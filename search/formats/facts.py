@@ -1,4 +1,4 @@
-"""From the facts of a launch file to the strategy and the workload that they are."""
+"""Strategy and workload from the facts of a launch file."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, Placement, Recom
 
 
 def format_of(launcher: Launcher, **writing: Any) -> Format:
-    """Return the format of a table; ``writing`` are the fields of ``Format`` of one that is written, too."""
+    """Return the format of a table; ``writing``: fields of ``Format`` for a written one."""
     framework = launcher.frameworks[0] if launcher.frameworks else None
     fields: dict[str, Any] = {"main": "", "limits": (), "write": None, "framework": framework} | writing
     return Format(
@@ -28,7 +28,7 @@ def format_of(launcher: Launcher, **writing: Any) -> Format:
 
 
 def read(launcher: Launcher, source: LaunchFile) -> Imported:
-    """Read a file through a table."""
+    """Read a file with a table of keys."""
     return imported(read_keys(launcher, source))
 
 
@@ -121,7 +121,7 @@ def _rest(facts: LaunchFacts) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings that no key reads, as written in the file: harmless ones, and unknown ones."""
     file, launcher = facts.file, facts.launcher
     other, unknown = facts.settings.rest(
-        # Variables that a script sets are looked at where they are known alone.
+        # Variables of a script count only if they are known settings.
         lambda name: name.isupper() or name in file.repeated or launcher.harmless(file.spelled.get(name, name))
     )
     return tuple(  # type: ignore[return-value]  # of two
@@ -157,7 +157,7 @@ def world(facts: LaunchFacts) -> World:
 
 
 def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
-    """Return the replicas: those that degrees state, else what the devices leave to them."""
+    """Return the replicas: as stated by degrees, else from the remaining devices."""
     stated = {name: facts.get(name) for name in ("dp", "replicate", "shard") if facts.get(name) is not None}
     fixed = 1
     for degree in stated.values():
@@ -179,10 +179,10 @@ def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
 
 
 def _of_batches(facts: LaunchFacts, found: RunReplicas) -> RunReplicas:
-    """Return the replicas that batches state where nothing else does: global over micro-batch and accumulation.
+    """Return the replicas implied by batches: global over micro-batch and accumulation.
 
     Raises:
-        RequestError: all three are stated, and not those of the replicas.
+        RequestError: the three stated batches contradict the replicas.
     """
     batch, mbs, steps = (facts.get(name) for name in ("global_batch", "mbs", "accumulation"))
     if batch is None or mbs is None or steps is None:
@@ -198,7 +198,7 @@ def _of_batches(facts: LaunchFacts, found: RunReplicas) -> RunReplicas:
 
 
 def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
-    """Return micro-batch and global batch (None: it depends on replicas that are not known)."""
+    """Return micro-batch and global batch (None: it depends on unknown replicas)."""
     get, name = facts.get, facts.source.name
     mbs, steps, batch = get("mbs"), get("accumulation"), get("global_batch")
     mbs = _sequences(facts, "mbs_tokens") if mbs is None else mbs
@@ -243,10 +243,10 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
 
 
 def _sequences(facts: LaunchFacts, decision: str) -> int | None:
-    """Return tokens as whole sequences.
+    """Convert tokens to whole sequences.
 
     Raises:
-        RequestError: they are none, or the file states no length of a sequence.
+        RequestError: the tokens are no multiple of a sequence, or the file has no sequence length.
     """
     tokens, length = facts.get(decision), facts.get("seq_len")
     if tokens is None:

@@ -1,4 +1,4 @@
-"""Strategies of Galvatron, layer by layer. forerun reads them and does not write them.
+"""Reader of Galvatron's layer-wise strategies.
 
 Source: ``config2strategy`` of PKU-DAIR/Hetu-Galvatron 2.
 """
@@ -18,7 +18,7 @@ from forerun.spaces.strategies import Recompute, Schedule, Strategy
 
 
 def parse_galvatron(source: LaunchFile) -> Imported:
-    """Read a layer-wise strategy of Galvatron; where layers differ, a flat strategy takes what most of them have."""
+    """Read a layer-wise strategy of Galvatron; a flat strategy has the most frequent settings of its layers."""
     settings = LaunchSettings(flatten(source.top_level()), source.name)
     notes: list[str] = []
     defaults: list[str] = []
@@ -73,7 +73,7 @@ def parse_galvatron(source: LaunchFile) -> Imported:
 
 
 def _numbers(settings: LaunchSettings, name: str, source: str) -> list[int]:
-    """Return a list that Galvatron writes as a text of numbers."""
+    """Return the numbers of a text list of Galvatron."""
     value = settings.raw(name)
     if value is None:
         return []
@@ -102,12 +102,12 @@ def _division(settings: LaunchSettings, pp: int, source: str) -> dict[str, Any]:
     if len(counts) != pp:
         raise RequestError(f"{source}: pp_division names {len(counts)} stages, but pp_deg is {pp}")
     named = split_of(counts, pp=pp, vpp=1)
-    assert named is not None  # without virtual stages every split has a name
+    assert named is not None  # without virtual stages every split can be named
     return {"split": named[0], "layers_per_stage": named[1]}
 
 
 def _gpus_in_name(name: str) -> int | None:
-    """Galvatron writes ``2nodes_8gpus_per_node`` or ``8gpus`` into the names of its files."""
+    """Return the number of GPUs in a Galvatron file name (``2nodes_8gpus_per_node`` or ``8gpus``)."""
     nodes = re.search(r"(\d{1,5})nodes?_(\d{1,4})gpus", name)
     if nodes:
         return int(nodes[1]) * int(nodes[2])

@@ -1,4 +1,4 @@
-"""Settings that decide nothing of a strategy, by format: they are known, and not misspelt."""
+"""Known settings without effect on a strategy, by format."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,12 +8,12 @@ from forerun.spaces.documents.package_data import package_yaml
 
 
 def harmless_by(*tables: str) -> Callable[[str], bool]:
-    """Make the test of whether a setting is harmless.
+    """Build a predicate for harmless settings.
 
     Parameters
     ----------
     *tables
-        Names of tables in ``data/harmless.yaml``, which is read by the first test.
+        Names of tables in ``data/harmless.yaml``, read by the first call.
 
     Examples
     --------

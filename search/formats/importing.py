@@ -1,4 +1,4 @@
-"""From files on disk to what they say."""
+"""Import of launch files from disk."""
 
 import dataclasses
 import re
@@ -13,11 +13,11 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
 
 _DEGREE = re.compile(r"(?:^|[.:-])(?:(?:\w+[-_])*parallel|[tpcesd]p|ulysses)[-_](?:size|degree):?$")
-"""Names of degrees: one that a reader does not know is a file that it misreads."""
+"""Names of degrees; a file with an unknown degree is refused."""
 _ARGUMENT = re.compile(r"\$\{?[1-9@*]")
 """An argument of a script."""
 LARGEST_LOG = 1 << 28
-"""Bytes of a training log: a month of steps at a line each has a tenth of it."""
+"""Most bytes of a training log; a month of steps at a line each needs a tenth."""
 
 FOLDER_FILES = (".yaml", ".yml", ".json", ".toml", ".py", *SCRIPTS)
 MOST_FILES = 32
@@ -31,14 +31,13 @@ def import_files(
     entry: str | None = None,
     given: Given = NOTHING,
 ) -> Imported:
-    """Read a configuration: its file with the launch scripts that belong to it, or the folder of both.
+    """Read a configuration: its file with its launch scripts, or the folder of both.
 
-    ``format`` names the format where the file does not show it, ``gpus`` the number of devices where no file states it,
-    ``entry`` the function of a Python file that has several, ``given`` the arguments and variables that a script is
-    started with.
+    ``format`` names the format if it cannot be recognised, ``gpus`` the number of devices if no file states it,
+    ``entry`` one of several functions of a Python file, ``given`` the arguments and variables of a script.
 
     Raises:
-        RequestError: a file cannot be read, or says nothing that is a strategy.
+        RequestError: a file cannot be read, or has no strategy.
     """
     files: dict[str, str] = {}
     for path in paths:
@@ -58,7 +57,7 @@ def import_texts(
     """Read texts by file name; see ``import_files``.
 
     Raises:
-        RequestError: there is none, or a text says nothing that is a strategy.
+        RequestError: there is no text, or a text has no strategy.
     """
     source = _launch_file(files, gpus, entry, given)
     chosen, source = _recognised(source) if format is None else (format_named(format), source)
@@ -80,10 +79,10 @@ def import_texts(
 
 
 def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given) -> LaunchFile:
-    """Return the file that a run begins with, and those around it; here-documents of a script are files, too.
+    """Return the main file of a run with its further files; here-documents of a script are files, too.
 
     Raises:
-        RequestError: there is none, or a text is none.
+        RequestError: there is no file, or a text cannot be read.
     """
     if not files:
         raise RequestError("there is no file to import; name a configuration, a launch script or a folder of them")
@@ -100,7 +99,7 @@ def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given
 
 
 def _recognised(source: LaunchFile) -> tuple[Format, LaunchFile]:
-    """Return the format of a file, and the file; for a script that no format knows, of the configuration it writes."""
+    """Return the format of a file, and the file; for an unknown script, of the configuration that it writes."""
     try:
         return recognised(source), source
     except RequestError:
@@ -114,7 +113,7 @@ def _recognised(source: LaunchFile) -> tuple[Format, LaunchFile]:
 
 
 def _read(chosen: Format, source: LaunchFile) -> Imported:
-    """Read a file; a script that needs arguments and was given none is read as started without any."""
+    """Read a file; a script that lacks required arguments is read with its defaults."""
     try:
         return chosen.read(source)
     except RequestError as error:
@@ -129,9 +128,9 @@ def _read(chosen: Format, source: LaunchFile) -> Imported:
 
 
 def _with_data(found: Imported, item: Format, files: Files) -> Imported:
-    """Add the length of documents that a launch script of forerun states.
+    """Add the document length stated by a launch script of forerun.
 
-    It counts where the files keep attention inside documents; where no file states it, a note says so.
+    It applies if the files keep attention inside documents; a note reports a missing length.
     """
     facts, notes = stated_facts(*files.values()), found.notes
     packed = item.packs and next(filter(None, (re.search(item.packs, text, re.M) for text in files.values())), None)
@@ -146,8 +145,8 @@ def _with_data(found: Imported, item: Format, files: Files) -> Imported:
 
 
 def _main(files: Files) -> str:
-    """Return the file that is the configuration: the one that names the others, else the first of those that a run
-    takes together; the first script where there is nothing else.
+    """Return the main configuration: the file that names the others, else the first of joint files, else the first
+    script.
 
     Raises:
         RequestError: there are several configurations.
@@ -186,7 +185,7 @@ def read_file(path: Path) -> str:
     """Return the text of a file: 4 MB at most, of a log (``.log``, ``.out``, ``.txt``) more.
 
     Raises:
-        RequestError: it is missing, no regular file, too large, empty, or no UTF-8 text.
+        RequestError: the file is missing, no regular file, too large, empty, or no UTF-8 text.
     """
     log = path.suffix.lower() in (".log", ".out", ".txt")
     text = read_text(path, most=LARGEST_LOG if log else MAX_BYTES, kind="a log" if log else "a configuration")

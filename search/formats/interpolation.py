@@ -1,6 +1,6 @@
-"""References of a YAML configuration to itself, to the environment and to numbers that they make (OmegaConf, Primus).
+"""References of a YAML configuration to its keys, to the environment and to computed numbers (OmegaConf, Primus).
 
-Nothing is evaluated: a reference is replaced by what it names, and stays as written where it names nothing.
+Nothing is evaluated: a reference is replaced by its value, and unchanged without one.
 """
 
 import math
@@ -13,13 +13,13 @@ _ENVIRONMENT = re.compile(r"(?:oc\.env|env):\s*([A-Za-z_]\w*)\s*(?:,(.*))?", re.
 _DEFAULT = re.compile(r"([A-Za-z_]\w*):-?(.*)", re.DOTALL)
 _PATH = re.compile(r"(\.*)([A-Za-z_]\w*(?:\.\w+)*)")
 FUNCTIONS: Mapping[str, Callable[[Sequence[int]], int]] = {"sum": sum, "multiply": math.prod}
-"""Resolvers that training tools register, of whole numbers."""
+"""Resolvers that training tools register, for whole numbers."""
 LONGEST, DEEPEST = 2000, 8
-"""Characters of a text with references, and references that lead to each other."""
+"""Most characters of a text with references, and most nested references."""
 
 
 def resolved(data: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return a document with its references replaced; ``variables``: of the environment.
+    """Return a document with its references replaced; ``variables``: environment variables.
 
     >>> resolved({"a": {"b": 2, "c": "${.b}", "d": "${TP:4}"}, "e": "${a.b}/${oc.env:X}"}, {"X": "y"})
     {'a': {'b': 2, 'c': 2, 'd': 4}, 'e': '2/y'}
@@ -29,7 +29,7 @@ def resolved(data: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str,
 
 
 class _References:
-    """The values that references of a document name; each key is followed once."""
+    """Values of a document's references; each key is resolved once."""
 
     def __init__(self, data: Mapping[str, Any], variables: Mapping[str, str]) -> None:
         self._data = data
@@ -37,7 +37,7 @@ class _References:
         self._followed: dict[tuple[str, ...], Any] = {}
 
     def value(self, path: tuple[str, ...], value: Any, deep: int) -> Any:
-        """Return the value of a key with its references replaced, at most ``deep`` that lead to each other."""
+        """Return the value of a key with its references replaced, at most ``deep`` nested ones."""
         if isinstance(value, Mapping):
             return {key: self.value((*path, str(key)), inner, deep) for key, inner in value.items()}
         if not isinstance(value, str) or "${" not in value or len(value) > LONGEST or not deep:
@@ -48,14 +48,14 @@ class _References:
             found = self._named(path, match[1].strip(), deep - 1)
             if match[0] == text and not kept:
                 return text if found is None else found
-            if found is None:  # it stays as written, behind a mark that no reference has
+            if found is None:  # unchanged, marked so that it is not resolved again
                 kept.append(f"${{{_plain_name(match[1])}}}")
             found = f"\0{len(kept) - 1}\0" if found is None else str(found)
             text = text[: match.start()] + found + text[match.end() :]
         return re.sub("\0(\\d+)\0", lambda mark: kept[int(mark[1])], text)
 
     def _named(self, path: tuple[str, ...], name: str, deep: int) -> Any:
-        """Return the value that a reference names, if any; of an unset variable a plain reference to it."""
+        """Return the value of a reference, if any; for an unset variable a plain reference to it."""
         if match := _ENVIRONMENT.fullmatch(name):
             text = self._variables.get(match[1], match[2])
             return f"${{{match[1]}}}" if text is None else _scalar(text)
@@ -71,14 +71,14 @@ class _References:
         return self._at(path, name, deep)
 
     def _at(self, path: tuple[str, ...], name: str, deep: int) -> Any:
-        """Return the value of another key: ``a.b`` from the top, ``.b`` beside this one, ``..b`` a section outwards."""
+        """Return the value of a key: ``a.b`` from the top, ``.b`` in this section, ``..b`` in the enclosing one."""
         match = _PATH.fullmatch(name)
         if match is None:
             return None
         dots, keys = len(match[1]), tuple(match[2].split("."))
         target = (*path[: len(path) - dots], *keys) if dots else keys
         if target not in self._followed:
-            self._followed[target] = None  # a reference that leads back here names nothing
+            self._followed[target] = None  # a circular reference has no value
             self._followed[target] = self._followed_value(target, deep)
         return self._followed[target]
 
@@ -98,7 +98,7 @@ def _plain_name(name: str) -> str:
 
 
 def _scalar(text: str) -> Any:
-    """Return a word as the number or the yes or no that it is."""
+    """Convert a word to a number or a boolean."""
     word = text.strip().strip("'\"")
     if re.fullmatch(r"-?\d{1,13}", word, re.ASCII):
         return int(word)

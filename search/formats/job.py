@@ -1,4 +1,4 @@
-"""The folder of launch files, the steps that they train, and their options of the queue or platform."""
+"""Options of launch files: folder, steps, queue and platform."""
 
 import re
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ _IMAGE = r"[\w.+@:/#~-]+"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The folder of a launch, its length and its options of Slurm; None where nothing is said.
+    """The folder of a launch, its length and its options of Slurm; None for unset options.
 
-    ``folder``: absolute path of the launch files. ``steps``: of the training, where the format states them.
-    ``trainer``: program and arguments, as shell text, that run in place of the framework's program, with its arguments
-    (empty: the framework's own). ``container``: image that pyxis runs the launch in (a path, or ``registry#name:tag``).
-    ``platform``: one of ``PLATFORMS``, what starts the launch on its nodes.
+    ``folder``: absolute path of the launch files. ``steps``: steps of the training, if the format has them.
+    ``trainer``: program and arguments, as shell text, that replace the framework's program and get its arguments
+    (empty: the framework's program). ``container``: container image for pyxis (a path, or ``registry#name:tag``).
+    ``platform``: one of ``PLATFORMS``, the software that starts the launch on its nodes.
     """
 
     folder: str | None = None
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def queued(self) -> bool:
-        """Whether anything is asked of the queue."""
+        """Whether any option of the queue is set."""
         return any((self.partition, self.account, self.time, self.container))
 
     @property

@@ -1,7 +1,7 @@
-"""A format as one table of its keys: what each means, in which unit, and what of a run it decides.
+"""A format as a table of keys with meaning, unit and decision.
 
-``LaunchFacts`` takes the settings of one file through such a table; ``formats/facts.py`` makes a strategy of them. A
-launcher is a table, the reader of its syntax and, where keys depend on each other, one function between both.
+``LaunchFacts`` has the settings of one file in terms of such a table; ``formats/facts.py`` makes a strategy from them.
+A launcher is a table, the reader of its syntax and, where keys depend on each other, one function between both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,20 +19,20 @@ from forerun.spaces.strategies import SPELLING
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Decision that a key of a launch file can make."""
+    """A fact of a run that a key of a launch file can decide."""
 
     title: str
     """Name on the page of keys."""
     meaning: str = ""
-    """Meaning of its keys, unless a key has its own (empty: the title)."""
+    """Meaning of its keys, unless a key overrides it (empty: the title)."""
     unit: str = ""
-    """Unit of its numbers; empty where keys have words."""
+    """Unit of its numbers; empty for keys with words."""
 
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp", "dp", "replicate", "shard")
 """Decisions that are degrees; those of several keys multiply."""
 TELLING = (*DEGREES, "nodes", "devices_per_node", "devices", "mbs", "accumulation", "local_batch", "global_batch")
-"""Decisions of which a launch file states one."""
+"""Decisions of which a launch file states at least one."""
 
 
 @cache
@@ -45,47 +45,46 @@ def decisions() -> Mapping[str, Decision]:
 
 
 REST = -1
-"""A degree that takes what the other degrees leave."""
+"""Value of a degree that is the quotient of the devices by other degrees."""
 
 YES = {"true": True, "1": True, "false": False, "0": False, "none": False, "": False}
 
 
 def switched_on(value: Any) -> dict[str, Any]:
-    """Return the words of a flag that decides ``value`` where it is on, and nothing where it is off."""
+    """Return the words of a flag that decides ``value`` if on, and nothing if off."""
     return {word: value if on else None for word, on in YES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchKey:
-    """One setting. Degrees of several keys multiply; of everything else the first key of the table that is stated
-    counts."""
+    """One setting. Degrees of several keys multiply; for other decisions the first stated key of the table counts."""
 
     names: tuple[str, ...]
     """Its dotted name, older spellings after it."""
     decides: str
     """One of ``decisions()``."""
     meaning: str = ""
-    """Meaning (empty: that of its decision)."""
+    """Meaning (empty: the decision's)."""
     unit: str = ""
-    """Unit of its numbers (empty: that of its decision)."""
+    """Unit of its numbers (empty: the decision's)."""
     words: Mapping[str, Any] | None = None
-    """Values of its words (None: it is a number); a word of value None decides nothing."""
+    """Values of its words (None: the key is a number); a word with value None decides nothing."""
     least: int = 1
-    """The smallest number that it takes; 0 then means 1, -1 what other degrees leave."""
+    """Smallest accepted number; 0 then means 1, -1 the quotient by other degrees."""
     says: str = ""
-    """A note for whoever sets it."""
+    """A note if the key is set."""
     written: bool | Callable[[Launch], bool] = True
-    """Whether it is written, too, or for which launches (an older or a second way to decide the same is not)."""
+    """Whether, or for which launches, the key is also written (older or second spellings are not)."""
 
     @property
     def description(self) -> str:
-        """Its meaning, else that of its decision."""
+        """Meaning of the key or its decision."""
         decision = decisions()[self.decides]
         return self.meaning or decision.meaning or decision.title
 
     @property
     def counts(self) -> str:
-        """Unit of its numbers; empty where it has words."""
+        """Unit of its numbers; empty for words."""
         return "" if self.words is not None else self.unit or decisions()[self.decides].unit
 
 
@@ -99,7 +98,7 @@ def decide(
     says: str = "",
     written: bool | Callable[[Launch], bool] = True,
 ) -> LaunchKey:
-    """Return the key that decides something under one of ``names``."""
+    """Return the key of a decision under one of ``names``."""
     return LaunchKey(
         names=names, decides=decides, words=words, meaning=meaning, unit=unit, least=least, says=says, written=written
     )
@@ -129,11 +128,11 @@ class Stated:
     values
         Values by the names of the table.
     spelled
-        Names in the file, by those of the table where they differ.
+        Names in the file by different names in the table.
     repeated
-        Settings that later ones overrule.
+        Settings overridden by later ones.
     notes, defaults
-        Remarks for the user, and values that are assumed.
+        Remarks for the user, and assumed values.
     """
 
     values: Mapping[str, Any]
@@ -147,12 +146,11 @@ class Stated:
 class Launcher:
     """A format as data.
 
-    ``syntax`` returns the settings of a file by dotted name; ``adjust`` (None: nothing) settles what keys decide
-    together; ``assumed`` is what the tool takes where a file is silent, by decision; ``harmless`` says of a
-    setting that it decides nothing of a strategy. Those that change speed or memory are listed under its
-    name in ``data/switches/unmodelled.yaml``, or under that of the first of ``frameworks``, whose switches the settings
-    are. ``left`` is the word with which a file leaves a setting to the program. ``bare_flags``: a flag has no value.
-    ``run`` are settings of a short run that measures, ``reasons`` say why there is no key for a decision.
+    ``syntax`` returns the settings of a file by dotted name; ``adjust`` (None: nothing) determines joint decisions of
+    keys; ``assumed`` has the tool's defaults by decision; ``harmless`` tests whether a setting has no effect on a
+    strategy. Settings that change speed or memory are listed under the launcher's name in
+    ``data/switches/unmodelled.yaml``, or under the first of ``frameworks``, whose switches the settings are. ``left``
+    is the word that leaves a setting to the program. ``bare_flags``: a flag has no value.
     """
 
     name: str
@@ -178,15 +176,15 @@ class LaunchFacts:
     Attributes
     ----------
     launcher
-        The table; an adjustment may replace it by a more specific one.
+        The table; an adjustment may replace it by a more specific table.
     values
         Values by decision.
     stated, open
-        Decisions that the file states, and those that it leaves to the program.
+        Decisions stated by the file, and decisions left to the program.
     notes, defaults
-        Remarks for the user, and values that are assumed.
+        Remarks for the user, and assumed values.
     switches
-        Settings of the software that the file decides.
+        Software settings of the file.
     """
 
     source: LaunchFile
@@ -201,23 +199,23 @@ class LaunchFacts:
     switches: dict[str, str] = field(default_factory=dict)
 
     def get(self, decision: str, otherwise: Any = None) -> Any:
-        """Return the value of a decision; ``otherwise`` where it is open."""
+        """Return the value of a decision; ``otherwise`` if open."""
         value = self.values.get(decision)
         return otherwise if value is None else value
 
     def assume(self, decision: str, value: Any, why: str) -> None:
-        """Decide what no key did, and say why."""
+        """Set an open decision, with its reason."""
         if self.get(decision) is None:
             self.values[decision] = value
             shown = SPELLING[decision][int(value)] if decision in SPELLING else value
             self.defaults.append(f"{decision}={shown}, {why}")
 
     def key(self, decision: str) -> str:
-        """Return the name of the first key that decides something."""
+        """Return the name of the first key of a decision."""
         return next((key.names[0] for key in self.launcher.keys if key.decides == decision), decision)
 
     def missing(self, *decisions: str) -> None:
-        """Refuse a file that does not state what its tool requires.
+        """Refuse a file without a decision required by its tool.
 
         Raises:
             RequestError: a decision is open; the text names its key.
@@ -232,7 +230,7 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
     """Return the decisions of a file.
 
     Raises:
-        RequestError: a value is of the wrong type, or no key of the table that decides a degree or a batch is stated.
+        RequestError: a value has the wrong type, or no key of a degree or a batch is stated.
     """
     file = launcher.syntax(source)
     file = file if isinstance(file, Stated) else Stated(values=file)
@@ -274,7 +272,7 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
 
 
 def _value(key: LaunchKey, settings: LaunchSettings) -> Any:
-    """Return the value that a key decides in one file; None where it is not stated or decides nothing."""
+    """Return the decision of a key in one file; None if the key is missing or decides nothing."""
     if key.decides.startswith("model."):
         fact = next(iter(settings.facts({name: name for name in key.names}).values()), None)
         return key.words.get(fact, fact) if key.words and isinstance(fact, str) else fact

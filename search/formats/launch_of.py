@@ -1,4 +1,4 @@
-"""The launch files of a strategy of a request, in the format of its own framework where that can express it."""
+"""The launch files of a strategy of a request, preferably in a format of its framework."""
 
 import dataclasses
 from pathlib import Path
@@ -22,15 +22,15 @@ def launch_of(
     folder: Path | None = None,
     job: Job | None = None,
 ) -> tuple[str, Files]:
-    """Return the name of a format and the files that start ``strategy`` in it.
+    """Return the name of a format and its files for starting ``strategy``.
 
     The format is the first of the framework that can express the strategy, then one of another framework that writes
-    it, else forerun's own. ``name`` is free text for the files; ``format_name`` asks for one format. ``folder``: path
-    of the files, which gets the name of the format as an ending (``01-megatron-lm``). ``job``: has the folder itself
-    and further options, in place of ``folder``.
+    it, else forerun's own. ``name`` is free text for the files; ``format_name``: requested format. ``folder``: path of
+    the files, extended by the name of the format (``01-megatron-lm``). ``job``: replaces ``folder``, with the final
+    folder and further options.
 
     Raises:
-        RequestError: the format asked for is unknown or cannot express the strategy.
+        RequestError: the requested format is unknown or cannot express the strategy.
     """
     launch = launch_in(context, strategy, name=name)
 

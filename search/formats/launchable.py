@@ -1,4 +1,4 @@
-"""Strategies that the framework of a request can run: those that one of its formats can express."""
+"""Check that a format of the request's framework can express a strategy."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,15 +13,14 @@ from forerun.spaces.strategies import Context, Strategy
 
 
 def launchable(context: Context, strategy: Strategy) -> bool:
-    """Whether a format of the framework can express a strategy; also where the framework has no format."""
+    """Whether a format of the framework can express a strategy; True without formats."""
     writers = writers_of(context.framework)
-    # Any will do: the last of the table write flags of a script, in a fraction of the time of the first ones' YAML.
+    # Any format is sufficient; the last ones write flags, much faster than the YAML of the first ones.
     return not writers or any(_expresses(writer, context, strategy) for writer in reversed(writers))
 
 
 def unlaunched(context: Any, *, chosen: bool) -> tuple[str, ...]:
-    """Return a warning where no format of the framework starts anything on the devices and the user has not ``chosen``
-    it."""
+    """Return a warning if no format of the framework supports the devices and the user has not ``chosen`` it."""
     if chosen or not isinstance(context, Context) or writers_of(context.framework):
         return ()
     profile, model, device = context.framework, context.model, context.cluster.device
@@ -37,7 +36,7 @@ def unlaunched(context: Any, *, chosen: bool) -> tuple[str, ...]:
 
 
 def none_launched(context: Any, rows: Sequence[Row[Any]]) -> tuple[str, ...]:
-    """Return a warning where every row lacks a launch file, with what the framework's own format says of the first."""
+    """Return a warning if every row lacks a launch file, with the reason for the first row."""
     rows = [row for row in rows if row.facts is None and not row.tree]
     if not rows or not all(row.lacks_launch_file for row in rows) or not writers_of(context.framework):
         return ()
@@ -59,8 +58,7 @@ def _expresses(writer: FormatEntry, context: Context, strategy: Strategy) -> boo
 
 
 def marked(context: Any, row: Row[Any]) -> Row[Any]:
-    """Return a row with its mark where no launch file of the framework can express it: that of a tree which is no flat
-    strategy, or one that its formats refuse."""
+    """Return a row, marked if no launch file of its framework can express it (a proper tree, or refused)."""
     if row.lacks_launch_file:
         return row
     if row.facts is not None or (not writers_of(context.framework) if row.tree else launchable(context, row.strategy)):

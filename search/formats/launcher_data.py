@@ -1,9 +1,9 @@
-"""Tables of launchers as data: a file of ``data/launchers`` for each, and ``data/keys.yaml`` for keys of several.
+"""Tables of launchers as data: a file in ``data/launchers`` each, and ``data/keys.yaml`` for common keys.
 
 A key is a mapping that begins with its decision and its name or names, the newest first. ``words`` are values of its
-words (or the name of a table of them), ``switch`` is what a flag decides where it is on, ``schedules`` the software
-whose spellings of schedules the words are, ``written`` the launches that have it. ``{facts: {name: fact}}`` stands for
-keys of sizes of the model, ``{use: name}`` for keys of ``data/keys.yaml``.
+words (or the name of such a table), ``switch`` is the decision of a flag that is on, ``schedules`` names software whose
+spellings of schedules the words are, ``written`` the launches with this key. ``{facts: {name: fact}}`` stands for keys
+of sizes of the model, ``{use: name}`` for keys of ``data/keys.yaml``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,9 +36,9 @@ TABLES: Mapping[str, Mapping[str, Any]] = {
     "stages": {str(stage): stage for stage in range(4)},
     "granularities": {"full": Recompute.FULL, "selective": Recompute.SELECTIVE},
 }
-"""Values of words by the name that keys have for the table."""
+"""Values of words by the name of the table."""
 CHOICES: Mapping[str, type[Recompute] | type[Schedule]] = {"recompute": Recompute, "schedule": Schedule}
-"""Decisions whose values data spell as strategies do."""
+"""Decisions whose values in data are spelled as in strategies."""
 
 
 def read_launcher(
@@ -58,13 +58,13 @@ def read_launcher(
     name
         Name of the launcher, and of its file.
     syntax, marks, adjust
-        As ``Launcher`` has them.
+        See ``Launcher``.
     harmless
-        As ``Launcher`` has it (None: settings that ``data/harmless.yaml`` lists under the name).
+        See ``Launcher`` (None: settings under the name in ``data/harmless.yaml``).
     first
         Keys before those of the file.
     **fields
-        Fields of ``Launcher`` that the file does not state.
+        Fields of ``Launcher`` missing in the file.
     """
     data = package_yaml("forerun.search.formats", "data", "launchers", f"{name}.yaml") | fields
     assumed = {decision: _value(decision, word) for decision, word in data.pop("assumed", {}).items()}
@@ -82,7 +82,7 @@ def read_launcher(
 
 
 def shared_keys(name: str, conditions: Conditions | None = None) -> tuple[LaunchKey, ...]:
-    """Return keys that several launchers have; ``conditions``: those that they name."""
+    """Return common keys of several launchers; ``conditions``: named conditions of launches."""
     return tuple(_keys(_shared()[name], conditions or {}))
 
 
@@ -126,7 +126,7 @@ def _key(entry: dict[str, Any], conditions: Conditions) -> LaunchKey:
 
 
 def _value(decision: str, word: Any) -> Any:
-    """Return the value that data spell: a choice of a strategy, else itself."""
+    """Return the value of a spelling in data: a choice of a strategy, else the text."""
     if decision not in CHOICES or word is None:
         return word
     number = next(number for number, spelled in SPELLING[decision].items() if spelled == word)

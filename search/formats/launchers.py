@@ -1,8 +1,8 @@
-"""Scripts that start a run on its nodes, by hand or under Slurm: the only place that writes them.
+"""Scripts that start a run on its nodes, manually or under Slurm (the only writer of such scripts).
 
 Both start from any directory. ``launch.sh`` is in its folder; Slurm runs a copy of ``slurm.sbatch``, which finds that
-folder by the path that was submitted. Every value is quoted; text that the user chose appears in comments and
-directives only after it is made harmless.
+folder by the submitted path. Every value is quoted; user text appears in comments and directives only with harmless
+characters.
 """
 
 import re
@@ -25,9 +25,9 @@ TORCHRUN = (
 """Start of torchrun on each node; the program and its arguments follow."""
 
 DEVICES_IN_SLURM = {"Huawei": "npu", "Intel": "hpu", "AWS": "neuron"}
-"""Generic resources that devices of a vendor are to Slurm where they are no GPUs; the names are a site's."""
+"""Slurm's generic resources for devices of a vendor other than GPUs; names are site-specific."""
 YOUR_PROGRAM = '"${TRAIN_SCRIPT'
-"""Begin of the word that names the user's program in a script."""
+"""Start of the word with the user's program in a script."""
 _PROGRAM = re.compile(r'-m \S+|"[^"]*"\S*|\S+')
 _PREDICTED = re.compile(r"^# predicted with (.*)$", re.MULTILINE)
 _FACT = re.compile(r"--(documents|moe-imbalance) (\d+(?:\.\d+)?)(?= |$)")
@@ -36,7 +36,7 @@ Value = str | int | float | bool | Sequence[str | int]
 
 
 def harmless(text: str) -> str:
-    """Return free text as one short word that no shell, directive or comment can trip over.
+    """Return free text as one short word that is safe in shells, directives and comments.
 
     >>> harmless("my run; rm -rf ~"), harmless("$(x)")
     ('my-run-rm-rf', 'x')
@@ -45,7 +45,7 @@ def harmless(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Return free text as the rest of one comment line: no control characters, nothing that could end the line."""
+    """Return free text as the rest of one comment line: without control characters and line ends."""
     return "".join(char if char.isprintable() and char.isascii() else " " for char in text)
 
 
@@ -64,14 +64,14 @@ def array(name: str, flags: Mapping[str, Value]) -> list[str]:
 
 
 def facts_of_data(launch: Launch) -> dict[str, float]:
-    """Return assumptions on the data by flag of the search: no key of a framework states them."""
+    """Return assumptions on the data by flag of the search, for which frameworks have no keys."""
     workload = launch.workload
     found = {"documents": workload.document_tokens} if launch.packed and workload.document_tokens else {}
     return found | ({"moe_imbalance": workload.moe_imbalance} if workload.moe_imbalance > 1 else {})
 
 
 def stated_facts(*texts: str) -> dict[str, float]:
-    """Read the assumptions on the data that ``scripts`` wrote.
+    """Read the assumptions on the data in files of ``scripts``.
 
     >>> stated_facts("# predicted with --documents 20000 --moe-imbalance 1.25")
     {'documents': 20000.0, 'moe_imbalance': 1.25}
@@ -82,7 +82,7 @@ def stated_facts(*texts: str) -> dict[str, float]:
 
 
 def _own_tokens(launch: Launch) -> list[tuple[str, int]]:
-    """Return the parts of a model that have tokens of their own, such as images, and how many a sequence has."""
+    """Return the parts of a model with separate tokens, such as images, and their tokens per sequence."""
     layers = launch.model.layers if isinstance(launch.model, Model) else ()
     return list(dict.fromkeys((layer.name, layer.tokens) for layer in layers if layer.tokens is not None))
 
@@ -99,12 +99,12 @@ def scripts(
     title
         Name and version of the framework.
     command
-        The launcher and what it starts, as shell text: each entry is a line of one command.
+        The launcher and its program as shell text: each entry is a line of one command.
     before
         Lines before the command.
     once
-        Whether Slurm runs ``launch.sh`` on the first node alone, whose launcher starts the others; by default it runs
-        on every node.
+        Whether Slurm runs ``launch.sh`` on the first node only, whose launcher starts the others; by default on every
+        node.
     """
     if once and launch.job.platform != "slurm":
         raise RequestError(f"--platform {launch.job.platform}: this launcher starts its nodes by srun, of Slurm")
@@ -131,7 +131,7 @@ def scripts(
 
 
 def _with_trainer(command: Sequence[str], trainer: str) -> Sequence[str]:
-    """Put a trainer in the place of the program that a launcher starts; its arguments follow as before.
+    """Replace the program of a launcher by a trainer with the same arguments.
 
     >>> _with_trainer([*TORCHRUN, "-m torchtitan.train --module m"], "mine.py --log 1")[-1]
     'mine.py --log 1 --module m'
@@ -139,7 +139,7 @@ def _with_trainer(command: Sequence[str], trainer: str) -> Sequence[str]:
     Raises
     ------
     RequestError
-        The launcher starts no such program.
+        The launcher has no replaceable program.
     """
     if not trainer:
         return command
@@ -194,8 +194,8 @@ def _runner(launch: Launch, *, once: bool) -> list[str]:
 def rack_nodes(launch: Launch) -> int:
     """Return the number of nodes of a segment, which Slurm places inside one rack (``--segment``, topology/block).
 
-    Groups of tensor, context and expert ranks that a rack can hold then stay inside one, as predicted. 0 where nodes
-    are not in racks, or segments are single nodes.
+    Groups of tensor, context and expert ranks that fit a rack then stay inside one, as predicted. 0: nodes are not in
+    racks, or segments are single nodes.
 
     >>> from forerun.spaces.strategies import parse_strategy
     >>> experts = parse_strategy("tp1 pp1 dp512 ep64 mbs1")

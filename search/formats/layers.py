@@ -1,4 +1,4 @@
-"""Layers per virtual stage: from a strategy to numbers, and from numbers to the strategy that names them."""
+"""Conversion between strategies and numbers of layers per virtual stage."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from forerun.spaces.strategies import Split, Strategy, layers_per_virtual_stage
 from forerun.spaces.strategies.stages import split_is_legal
 
 NAMED_SPLITS = (Split.EVEN, Split.BALANCED, Split.LIGHT_LAST, Split.LIGHT_ENDS)
-"""Splits that follow from the number of layers alone, of any model; ``BY_COST`` also needs its work."""
+"""Splits by the number of layers alone, for any model; ``BY_COST`` also needs the work of layers."""
 BY_NUMBER = (*NAMED_SPLITS, Split.LIGHT_MTP)
-"""Those that follow from the number of layers, the last one of models that predict tokens ahead."""
+"""Splits by the number of layers, the last one for models with multi-token prediction."""
 
 
 def virtual_stages(strategy: Strategy) -> int:
-    """Return the number of pieces that a strategy cuts the layers into."""
+    """Return the number of virtual stages of a strategy."""
     return schedule_of(strategy.schedule).virtual_stages(strategy.pp, strategy.vpp)
 
 
@@ -32,10 +32,10 @@ def counts_of(strategy: Strategy, layers: int) -> tuple[int, ...]:
 def split_of(
     counts: Sequence[int], *, pp: int, vpp: int, predicts: bool = False
 ) -> tuple[Split, tuple[int, ...] | None] | None:
-    """Return the split, and ``layers_per_stage`` where only that names it, of the layers of every virtual stage;
-    ``predicts``: the last one has a multi-token-prediction block.
+    """Return the split, or else ``layers_per_stage``, from the layers of every virtual stage; ``predicts``: the last
+    one has a multi-token-prediction block.
 
-    None: no strategy has these stages (they are uneven in a way of their own, and there are virtual stages).
+    None: no strategy has these stages (irregular layers with virtual stages).
 
     >>> split_of((7, 8, 8, 7), pp=4, vpp=1), split_of((5, 8, 8, 9), pp=4, vpp=1)
     ((<Split.LIGHT_ENDS: 3>, None), (<Split.EVEN: 0>, (5, 8, 8, 9)))
@@ -50,12 +50,12 @@ def split_of(
 
 
 def nearest_split(layers: int, stages: int) -> Split | None:
-    """Return the first split by rule that deals ``layers`` to ``stages``; None where none does."""
+    """Return the first split by rule that divides ``layers`` among ``stages``; None without one."""
     return next((split for split in NAMED_SPLITS if split_is_legal(layers, stages, split)), None)
 
 
 def in_runs(counts: Sequence[int]) -> str:
-    """Return numbers in words, equal neighbours joined.
+    """Return numbers as text, with equal neighbours joined.
 
     >>> in_runs((1, 2, 2, 2, 0))
     '1, 3x2, 0'

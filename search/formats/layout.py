@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from forerun.spaces.errors import RequestError
 
 LARGEST = 100_000
-"""Letters of a written-out layout: ten times the layers of any model."""
+"""Most letters of an expanded layout: ten times the layers of any model."""
 
 _REPEAT = re.compile(r"\(([^()*]*)\)\*(\d+)|([EtmL|])\*(\d+)")
 
@@ -23,11 +23,11 @@ def parse_layout(text: str, source: str) -> tuple[int, ...]:
     (3, 2, 2, 2, 0, 0)
 
     Raises:
-        RequestError: a letter is unknown, or the text writes out to more than any model has.
+        RequestError: a letter is unknown, or the expanded text exceeds any model.
     """
     plain = re.sub(r"[\s,]", "", text)
     for _ in range(8):
-        # The written-out length is checked before anything is written out.
+        # The expanded length is checked before the expansion.
         extra = sum(_length(match) for match in _REPEAT.finditer(plain))
         if len(plain) + extra > LARGEST:
             raise RequestError(f"{source}: the pipeline layout {text[:60]!r} has more than {LARGEST:,} letters")
@@ -54,7 +54,7 @@ def _repeated(match: re.Match[str]) -> str:
 
 
 def layout_text(counts: Sequence[int], mtp_layers: int = 0) -> str:
-    """Return the layout of some layers per virtual stage; prediction blocks stand before the loss.
+    """Return the layout of some layers per virtual stage; prediction blocks precede the loss.
 
     >>> layout_text((3, 4, 4, 4, 3)), layout_text((11, 13))
     ('Ettt|(tttt|)*3tttL', 'Et*11|t*13L')

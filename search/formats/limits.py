@@ -1,4 +1,4 @@
-"""Limits that several formats share, and the changes that mend them."""
+"""Common limits of several formats, and their fixes."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ def is_mixture(model: Model) -> bool:
 
 
 def change(launch: Launch, **fields: Any) -> Launch:
-    """Return the launch with other strategy fields, and with what must follow from them."""
+    """Return the launch with other strategy fields and their consequences."""
     if fields.get("pp", launch.strategy.pp) != launch.strategy.pp:
         fields = {"layers_per_stage": None, "stage_recompute": None, "stage_offload": None, "second_tp": None, **fields}
     strategy = dataclasses.replace(launch.strategy, **fields)
@@ -41,7 +41,7 @@ def change(launch: Launch, **fields: Any) -> Launch:
 
 
 def canonical(strategy: Strategy, layers: int) -> Strategy:
-    """Return the one name of a strategy: choices that have no effect dropped, a legal split of ``layers``."""
+    """Return the canonical form of a strategy: no choices without effect, and a legal split of ``layers``."""
     s, kind = strategy, schedule_of(strategy.schedule)
     fields: dict[str, Any] = {}
     if s.pp == 1:
@@ -161,7 +161,7 @@ SUITED = Limit(
 
 
 def fixed(broken: Callable[[Launch], bool], reason: str, **instead: Any) -> Limit:
-    """Return a limit that is mended by setting some fields."""
+    """Return a limit that is fixed by setting some fields."""
     return Limit(broken=broken, reason=lambda launch: reason, fix=lambda launch: change(launch, **instead))
 
 
@@ -177,11 +177,11 @@ def when(
     reason
         Text that may name fields of the strategy (``{s.tp}``).
     folds
-        Degree whose devices become replicas where the limit is mended; empty: none.
+        Degree whose devices become replicas in the fix; empty: none.
     packed
-        Whether the limit is one of launches with packed sequences alone.
+        Whether the limit applies only to launches with packed sequences.
     **instead
-        Fields of the strategy that mend it.
+        Fields of the strategy in the fix.
     """
     return Limit(
         broken=lambda launch: (launch.packed or not packed) and broken(launch.strategy),
@@ -207,7 +207,7 @@ def _batch_fix(launch: Launch) -> Launch:
 
 
 def _unshared(launch: Launch) -> bool:
-    """Whether so many replicas cannot share states, or their experts cannot."""
+    """Whether a number of replicas, or of replicas of experts, cannot share states."""
     s = launch.strategy
     if not s.shard or s.second_tp is not None:
         return False
@@ -231,7 +231,7 @@ def _deal_text(launch: Launch) -> str:
 def _disguised(launch: Launch) -> bool:
     s = launch.strategy
     if s.second_tp is not None:
-        return False  # what has no effect in one half may have one in the other
+        return False  # a choice without effect in one half may have one in the other
     other = canonical(s, launch.model.layer_count)
     if _not_dealt(launch):
         other = dataclasses.replace(other, pp=s.pp, dp=s.dp, split=s.split, layers_per_stage=s.layers_per_stage)
@@ -295,7 +295,7 @@ COMMON = (*MEGATRON_COMMON, WHOLE_STAGES, NO_MODULES)
 
 
 def splits_by_rule(framework: str) -> Limit:
-    """Return the limit "layers are dealt by number, not by cost"."""
+    """Return the limit "layers are divided by number, not by cost"."""
     return when(
         lambda s: s.split not in BY_NUMBER, f"split=by-cost: {framework} divides layers by number", split=Split.EVEN
     )

@@ -1,4 +1,4 @@
-"""Limits that follow from a table of keys: a launch that its written keys cannot express is refused."""
+"""Limits that follow from a table of keys: launches that the written keys cannot express are refused."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from forerun.search.formats.limits import DEFAULT_PLACEMENT, no_experts, only, p
 from forerun.spaces.strategies import ALL_REPLICAS, SPELLING, Recompute, Schedule
 
 ALONE = {"schedule": Schedule.ONE_F_ONE_B, "vpp": 1}
-"""The schedule of a launcher that has no key for another one."""
+"""The schedule of a launcher without a key for schedules."""
 SHARING = ("shard", "replicate", "instances")
-"""Decisions about the number of replicas that share one set of states."""
+"""Decisions on the number of replicas per set of states."""
 
 
 def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **shared: str) -> tuple[Limit, ...]:
@@ -22,9 +22,9 @@ def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **shared: str)
     launcher
         The table.
     besides
-        Decisions that the files express without a key of the table, or whose limits are stated separately.
-    shared
-        Reasons why there is no key, by decision, besides those of the launcher.
+        Decisions expressed without a key of the table, or with separate limits.
+    reasons
+        Reasons for missing keys by decision.
     """
     reasons = {**launcher.reasons, **shared}
     keys = [key for key in launcher.keys if key.written is not False]
@@ -55,7 +55,7 @@ def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **shared: str)
 def _of_words(
     launcher: Launcher, keys: list[LaunchKey], besides: Collection[str], reasons: Mapping[str, str]
 ) -> Iterator[Limit]:
-    """Iterate over the limits of decisions to the choices that have a word."""
+    """Iterate over the limits of decisions to choices with a word."""
     words: dict[str, list[Any]] = {name: [] for name in ("zero", "recompute", "schedule", "precision")}
     for key in keys:
         if key.decides in words and key.decides not in besides:

@@ -1,4 +1,4 @@
-"""Limits on the model: what a configuration has no words for, and nothing mends."""
+"""Limits on the model, which have no fix."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
 
 
 def _encoder_beside(model: Model) -> bool:
-    """Whether encoders of images or sound, with tokens of their own, stand before a decoder with rotary positions."""
+    """Whether the model has encoders of images or sound with separate tokens before a decoder with rotary positions."""
     layers = [layer for layer in model.layers if layer.mixer]
     beside = [not layer.attention.causal and layer.tokens is not None for layer in layers]
     ordered = beside == sorted(beside, reverse=True)
@@ -19,8 +19,10 @@ def _encoder_beside(model: Model) -> bool:
 
 
 def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:
-    """Return the limits "the model is a decoder over tokens", and "with encoders beside it there is one stage": a
-    recipe builds the encoder on the first one, and layers are dealt without it."""
+    """Return the limits "the model is a decoder over tokens" and "one stage with encoders".
+
+    Recipes build the encoder on the first stage and divide layers without it.
+    """
     decoders = decoders_only(framework)
     return (
         Limit(
@@ -40,7 +42,9 @@ def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:
 
 
 def decoders_only(framework: str, *, hybrids: bool = False) -> Limit:
-    """Return the limit "the model is a decoder over tokens", with ``hybrids`` of any mixers; nothing mends it."""
+    """Return the limit "the model is a decoder over tokens", also hybrids of any mixers with ``hybrids``; it has no
+    fix.
+    """
 
     def other(launch: Launch) -> bool:
         model = launch.model
@@ -75,7 +79,7 @@ MISSING: dict[str, Callable[[Model], bool]] = {
     "biases of router or experts": lambda model: any(mlp.router_bias or mlp.expert_bias for mlp in _mixtures(model)),
     "extra predictions": lambda model: bool(model.mtp_layers),
 }
-"""Parts of a model that a configuration may have no words for."""
+"""Parts of a model that a configuration may not be able to express."""
 
 
 def _mixtures(model: Model) -> list[MixtureOfExperts]:
@@ -83,8 +87,9 @@ def _mixtures(model: Model) -> list[MixtureOfExperts]:
 
 
 def builds(what: str, *without: str) -> Limit:
-    """Return the limit "the model is a stack of attention and feed-forwards that has nothing of ``without``" (names of
-    ``MISSING``); ``what`` says what is built."""
+    """Return the limit "the model is a stack of attention and feed-forwards without parts of ``without``" (names of
+    ``MISSING``); ``what``: description of the built model.
+    """
 
     def lost(launch: Launch) -> str:
         layers = launch.model.layers

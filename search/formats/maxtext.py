@@ -1,5 +1,7 @@
-"""MaxText, written: a YAML file over ``base.yml`` and the command that starts it on every host. ``tables/maxtext.py``
-reads the same keys."""
+"""Writer of MaxText: a YAML file over ``base.yml`` and the command for every host.
+
+``tables/maxtext.py`` reads the same keys.
+"""
 
 from typing import Any
 
@@ -29,9 +31,9 @@ OFFLOADED: dict[Recompute, dict[str, str]] = {
     Recompute.FULL: {"remat_policy": "custom", "decoder_layer_input": "offload"},
     Recompute.SELECTIVE: {"remat_policy": "minimal_offloaded"},
 }
-"""Policies where activations lie in the memory of the host."""
+"""Policies with activations in host memory."""
 DOCUMENTS = {"dataset_type": "hf", "hf_path": "allenai/c4", "hf_data_dir": "en", "packing": True}
-"""Sequences packed of documents, inside which attention stays; synthetic data have none."""
+"""Packed sequences with attention inside documents; synthetic data have no documents."""
 HARDWARE = {"Google": "tpu", "NVIDIA": "gpu", "AMD": "gpu"}
 """MaxText's names for the devices of a vendor."""
 MODELS = {
@@ -52,7 +54,7 @@ MODELS = {
         "qwen3-next-80b-a3b"
     ).split()
 }
-"""Models of the catalogue: its own names (``configs/models``)."""
+"""Models of the catalogue: MaxText's names (``configs/models``)."""
 
 
 def _offloads(launch: Launch) -> bool:
@@ -60,12 +62,12 @@ def _offloads(launch: Launch) -> bool:
 
 
 def _slices(launch: Launch) -> int:
-    """Return over how many slices a launch goes."""
+    """Return the number of slices of a launch."""
     return -(-launch.strategy.devices // launch.pod_devices) if launch.pod_devices else 1
 
 
 def _over_slices(launch: Launch) -> str | None:
-    """Return the axis whose ranks the slices divide among themselves; None where none has a multiple of them."""
+    """Return the axis divided over slices; None if no degree is a multiple of their number."""
     s, slices = launch.strategy, _slices(launch)
     copies, shards = _replicas(launch)
     found = {"data": copies, "fsdp": shards, "pipeline": s.pp}
@@ -73,7 +75,7 @@ def _over_slices(launch: Launch) -> str | None:
 
 
 def _replicas(launch: Launch) -> tuple[int, int]:
-    """Return copies of the parameters, and ranks that share one of them."""
+    """Return the number of copies of the parameters, and the ranks per copy."""
     s = launch.strategy
     copies = s.copies if s.zero else max(1, s.dp // s.ep)
     return copies, s.dp // (copies * s.ep)
@@ -127,7 +129,7 @@ LIMITS = (
 
 
 def write(launch: Launch) -> Files:
-    """Return the YAML over ``base.yml`` and the script that starts it on every host; TPUs have no Slurm."""
+    """Return the YAML over ``base.yml`` and the script for every host; TPUs have no Slurm."""
     s, workload = launch.strategy, launch.workload
     each = s.mbs * (launch.microbatches if s.pp > 1 else 1) / (s.tp * s.cp * s.pp)
     switches = flags_of(launch, NAME) | ({} if not _offloads(launch) else OFFLOADED[s.recompute])
@@ -191,7 +193,7 @@ def _mesh(launch: Launch) -> dict[str, int]:
 
 
 def _model(model: Model) -> dict[str, Any]:
-    """Return the name of a model, or the sizes of a dense one that MaxText has no name for."""
+    """Return the name of a model, or the sizes of an unnamed dense model."""
     layer, plain = model.layers[-1], {(x.mixer, x.mlp) for x in model.layers}
     mlp = layer.mlp
     if model.name in MODELS:

@@ -37,10 +37,10 @@ OF_MODELS = {name for key in KEYS if key.decides.startswith("model.") for name i
 """Arguments of the model, which no other section has."""
 
 SHARDING_OPTIMIZERS = ("mcore_distributed_optim", "distributed_fused_adam")
-"""Optimizers of NeMo 1 that share their states out over replicas (ZeRO 1)."""
+"""Optimizers of NeMo 1 with states sharded over replicas (ZeRO 1)."""
 
 RECIPES = {"delayed": "delayed", "nanov2": "blockwise", "subchannel": "blockwise", "current": "tensorwise"}
-"""Words in the names of mixed-precision recipes: the recipe of eight bit that they have (mixed_precision.py)."""
+"""Words in the names of mixed-precision recipes: their 8-bit recipe (mixed_precision.py)."""
 
 SECTIONS = ("model", "train", "ddp", "dist", "mixed_precision", "dataset", "optimizer", "trainer", "exp_manager")
 OTHER_SECTIONS = (
@@ -56,7 +56,7 @@ def sections_of(source: LaunchFile) -> Stated:
 
 
 def stated(source: LaunchFile, sections: Mapping[str, Any]) -> Stated:
-    """Return the sections of a container by the arguments of Megatron-LM that they mean, from whichever file."""
+    """Return the sections of a container by the equivalent arguments of Megatron-LM, from any file."""
     flat = flatten({_section(key): value for key, value in sections.items()})
     named: dict[str, Any] = {}
     spelled: dict[str, str] = {}
@@ -75,14 +75,16 @@ def stated(source: LaunchFile, sections: Mapping[str, Any]) -> Stated:
     if str(named.pop("model.optim.name", None)) in SHARDING_OPTIMIZERS:
         named.setdefault("use_distributed_optimizer", True)
     elif named.pop("optimizer.use_distributed_optimizer", _recipe_shards(source, flat)):
-        named["use_distributed_optimizer"] = True  # where `ddp` or `optimizer` has it, validation switches both on
+        named["use_distributed_optimizer"] = True  # if `ddp` or `optimizer` has it, validation switches both on
     named |= {k: v for k, v in environment(source.text, *source.beside.values()).items() if k not in named}
     return Stated(values=named, spelled=spelled, repeated=repeated, defaults=told)
 
 
 def _recipe_shards(source: LaunchFile, flat: Mapping[str, Any]) -> bool:
-    """Whether the recipe behind the sections shards its optimizer: overrides are those of a recipe, whose optimizer
-    does (``recipes/utils/optimizer_utils.py``); NeMo 1 has sections of its own, and so have recipes themselves."""
+    """Whether the sections override a recipe that shards its optimizer (``recipes/utils/optimizer_utils.py``).
+
+    NeMo 1 files and recipes themselves have complete sections.
+    """
     return source.suffix != ".py" and "trainer.devices" not in flat and not any(".optim." in key for key in flat)
 
 
@@ -94,7 +96,7 @@ def _overrides(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def _section(key: str) -> str:
-    """Old override files call the sections ``model_config``, ``train_config``."""
+    """Return a section by its name or by the name in old override files (``model_config``, ``train_config``)."""
     return key.removesuffix("_config") if key.removesuffix("_config") in (*SECTIONS, *OTHER_SECTIONS) else key
 
 
@@ -105,7 +107,7 @@ def _precedence(key: str) -> tuple[int, str]:
 
 
 def _argument(key: str) -> str | None:
-    """Return the argument of Megatron-LM that a dotted key means; None where there is none."""
+    """Return the equivalent Megatron-LM argument of a dotted key; None without one."""
     section, _, name = key.partition(".")
     if section not in SECTIONS or "." in name or not name or name == "_target_":
         return None
@@ -154,7 +156,7 @@ def recognise(source: LaunchFile) -> bool:
 
 
 def settle(facts: LaunchFacts) -> None:
-    """Settle what arguments decide together, and whose file it is."""
+    """Determine joint decisions of arguments, and the framework of the file."""
     if facts.get("devices_per_node") is not None:
         facts.launcher = dataclasses.replace(facts.launcher, version="NeMo 1")
     if facts.get("adapter_rank") is not None:

@@ -2,7 +2,7 @@
 after ``/``.
 
 ``M`` Mamba-2, ``*`` attention, ``-`` feed-forward, ``E`` experts. Source: ``hybrid_layer_allocation.py`` of
-megatron-core 0.19. A model whose layers have a mixer and a feed-forward each has two letters a layer.
+megatron-core 0.19. A layer with a mixer and a feed-forward has two letters.
 """
 
 import re
@@ -21,19 +21,19 @@ from forerun.spaces.strategies import Strategy
 PROGRAM = "pretrain_hybrid.py"
 SPECIFICATION = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 TAPS, CHUNK = 4, 128
-"""Of the convolution and of the scan; no argument changes them (mamba_mixer.py)."""
+"""Fixed sizes of the convolution and of the scan (mamba_mixer.py)."""
 
 _PAIRS = re.compile(r"(?:[MG*+DCH][-E])+")
 _LETTERS = re.compile(r"[MG*DCH+E|/-]+")
 
 
 def alternates(model: Model) -> bool:
-    """Whether the gated delta rule stands in the place of attention in some layers of ``pretrain_gpt.py``."""
+    """Whether the gated delta rule replaces attention in some layers of ``pretrain_gpt.py``."""
     return not model.hybrid and any(isinstance(layer.mixer, GatedDelta) for layer in model.layers)
 
 
 def _letters(layer: Layer) -> str:
-    """Return the letters of a layer, "" where it has a part that has none."""
+    """Return the letters of a layer, "" if a part has no letter."""
     mixer: str | None = "" if layer.mixer is None else None
     if isinstance(layer.mixer, Mamba2):
         mixer = "M"
@@ -44,7 +44,7 @@ def _letters(layer: Layer) -> str:
 
 
 def lacking(model: Model) -> list[str]:
-    """Return the parts of a hybrid model that Megatron-core has no letter or no argument for."""
+    """Return the parts of a hybrid model without a letter or an argument in Megatron-core."""
     layers = model.layers
     if alternates(model):
         return _lacking_of_delta({layer.mixer for layer in layers if isinstance(layer.mixer, GatedDelta)})
@@ -83,7 +83,7 @@ def _plain(mixer: GatedDelta) -> bool:
 
 
 def written_by(framework: str) -> Limit:
-    """Return the limit "every part of a model has words that is no attention"; nothing mends it."""
+    """Return the limit "every part besides attention can be expressed", which has no fix."""
     return Limit(
         broken=lambda launch: not _plainly(launch.model) and bool(lacking(launch.model)),
         reason=lambda launch: (
@@ -121,7 +121,7 @@ def pattern_of(model: Model, strategy: Strategy) -> str:
 
 
 def hybrid_arguments(launch: Launch) -> dict[str, Any]:
-    """Return the arguments of a hybrid model that others have not, by Megatron-LM's names."""
+    """Return the arguments of a hybrid model besides those of other models, by Megatron-LM's names."""
     model, (_, mlp, _) = launch.model, last_of(launch.model)
     return {
         "hybrid_layer_pattern": pattern_of(model, launch.strategy),
@@ -131,7 +131,7 @@ def hybrid_arguments(launch: Launch) -> dict[str, Any]:
 
 
 def layers_of(pattern: str, source: str) -> tuple[tuple[int, ...], bool]:
-    """Return the layers of every stage of a pattern, and whether blocks that predict follow.
+    """Return the layers of every stage of a pattern, and whether prediction blocks follow.
 
     >>> layers_of("M-M-|M*-", "here"), layers_of("MEME|*EME/*E", "here")
     (((4, 3), False), ((2, 2), True))
@@ -151,10 +151,10 @@ def layers_of(pattern: str, source: str) -> tuple[tuple[int, ...], bool]:
 
 
 def stages_of(counts: Sequence[int], pp: int, source: str) -> tuple[int, ...]:
-    """Return the layers of every virtual stage of so many pipeline ranks: those between bars, equal ones without.
+    """Return the layers of every virtual stage on some pipeline ranks: between bars, or equal without bars.
 
     Raises:
-        RequestError: they do not divide.
+        RequestError: the layers do not divide.
     """
     if len(counts) == 1 and counts[0] % pp == 0:
         return (counts[0] // pp,) * pp

@@ -42,7 +42,7 @@ from forerun.spaces.errors import RequestError
 NAME, VERSION = "megatron-lm", "0.20.0"
 
 PACKED = "dataloader_inter_document_masking"
-"""Attention inside documents, by their bounds in each sample (GPTDatasetConfig, from 0.19)."""
+"""Attention inside documents, from their bounds in each sample (GPTDatasetConfig, from 0.19)."""
 TRAINING: dict[str, Value] = {
     "lr": 1.0e-4,
     "min_lr": 1.0e-5,
@@ -53,7 +53,7 @@ TRAINING: dict[str, Value] = {
     "log_throughput": True,
     "eval_iters": 0,
 }
-"""A short run that measures, with the steps of its job: replace it by a schedule of learning."""
+"""A short measured run with the steps of its job, to be replaced by a training schedule."""
 
 
 _ARGUMENTS = {name for key in KEYS for name in key.names}
@@ -133,10 +133,10 @@ def write(launch: Launch) -> Files:
 
 
 def arguments(source: LaunchFile) -> Stated:
-    """Return the arguments of a launch script, or of a list of them, by their names in Python; nothing is run.
+    """Return the arguments of a launch script, or of a list of them, by their Python names, without running anything.
 
     Raises:
-        RequestError: there are none.
+        RequestError: there are no arguments.
     """
     script = read_script(source.text, source.name, source.given)
     found: dict[str, str | bool] = {}
@@ -154,7 +154,7 @@ def arguments(source: LaunchFile) -> Stated:
 
 
 def in_section(section: str) -> Callable[[LaunchFile], Stated]:
-    """Return the reader of a YAML file that has arguments in a section."""
+    """Return the reader of a YAML file with arguments in a section."""
 
     def read(source: LaunchFile) -> Stated:
         stated = {name[len(section) :]: value for name, value in document(source).items() if name.startswith(section)}
@@ -178,12 +178,12 @@ def megatron(
     valued: bool = False,
     framework: str = NAME,
 ) -> Launcher:
-    """Return the table of Megatron-LM, or of software that has its arguments and some of its own.
+    """Return the table of Megatron-LM, or of software that extends its arguments.
 
-    ``renamed``: its argument: that of Megatron-LM; ``assumed``: arguments where a file has none; ``says``: an argument,
-    and a note for whoever sets it; ``extends``: the argument with which tensor ranks hold experts of their own, instead
-    of a part of each; ``valued``: its flags have values; ``framework``: the profile whose switches its arguments set.
-    Its own harmless arguments are those of ``name`` in ``data/harmless.yaml``.
+    ``renamed``: argument -> Megatron-LM's argument; ``assumed``: default arguments; ``says``: argument -> note if set;
+    ``extends``: the argument that gives tensor ranks complete experts instead of parts; ``valued``: its flags have
+    values; ``framework``: the profile whose switches its arguments set. Its own harmless arguments are under ``name``
+    in ``data/harmless.yaml``.
     """
     own, is_known = harmless_by(name), harmless_by(NAME)
 
@@ -204,15 +204,15 @@ def megatron(
             told = f"{extends}: tensor ranks hold experts of their own, so that ep is {facts.get('ep', 1)}*"
             values |= {"ep": facts.get("ep", 1) * facts.get("tp", 1), "etp": 1}
             facts.notes.append(f"{told}{facts.get('tp', 1)}")
-        if facts.settings.flag("deepspeed"):  # it forked before flash attention was what runs without a flag
+        if facts.settings.flag("deepspeed"):  # a fork from before flash attention was the default
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
         known = [key for key in stated if not key.isupper()]
         strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not own(key)]
         if named := _configuration(stated, known):
             raise RequestError(f"{facts.source.name} leaves its arguments to {named}: import that")
-        lost = any("parallel" in key for key in strange)  # refused by name, later
-        if lost or 2 * len(strange) <= len(known):  # else it is another program, with a word or two in common
-            facts.stated.add("tp")  # a degree that it does not state is 1
+        lost = any("parallel" in key for key in strange)  # refused by name later
+        if lost or 2 * len(strange) <= len(known):  # otherwise it is another program with a few common words
+            facts.stated.add("tp")  # an unstated degree is 1
         adjust(facts)
 
     return Launcher(
@@ -230,14 +230,14 @@ def megatron(
 
 
 def _configuration(stated: Mapping[str, Any], names: Collection[str]) -> str:
-    """Return the file that states what a command itself does not, "" where that states a degree, a batch or a size."""
+    """Return the configuration file of a command, "" if the command itself states a degree, a batch or a size."""
     deciding = any(re.search(r"parallel|batch_size|num_layers|zero_stage", name) for name in names)
     files = [str(stated[name]) for name in ("config", "yaml_cfg") if name in names]
     return "" if deciding or not files else files[0]
 
 
 def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
-    """Return the command with the most arguments, and lines that are nothing but arguments."""
+    """Return the command with the most arguments, and lines that contain only arguments."""
     bare = [command for command in commands if command[0].startswith("--")]
     largest = tuple(run_of([command for command in commands if command not in bare]))
     return [largest, *bare] if largest else bare

@@ -1,7 +1,7 @@
 """Training logs as the files of a run: the measured step time, and the arguments that Megatron-LM prints at the start.
 
-Step times are those of any framework (``logs``). Of Megatron-LM are read ``throughput per GPU (TFLOP/s/GPU): 412.3``,
-``global batch size: 256`` and the list of arguments ``  tensor_model_parallel_size ....... 8``.
+Step times are read for any framework (``logs``). For Megatron-LM it also reads ``throughput per GPU (TFLOP/s/GPU):
+412.3``, ``global batch size: 256`` and the list of arguments `` tensor_model_parallel_size ....... 8``.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from forerun.spaces.strategies import Strategy
 
 NAME, VERSION = "megatron-log", "0.20"
 NO_ARGUMENTS = "the log has no list of arguments: the strategy is unknown, only the steps count"
-"""The note that tells readers of steps from readers of runs."""
+"""The note that distinguishes logs read for steps from logs read as runs."""
 
 _STEP = "elapsed time per iteration (ms):"
 _TFLOPS = re.compile(r"throughput per GPU \(TFLOP/s/GPU\):\s*([0-9]{1,6}(?:\.[0-9]+)?)")
@@ -52,7 +52,7 @@ def measured_steps(text: str, source: str) -> Steps:
 
 
 def parse(source: LaunchFile) -> Imported:
-    """Read a log: its steps, and its arguments where it printed them."""
+    """Read a log: its steps, and its printed arguments, if any."""
     steps = measured_steps(source.text, source.name)
     batch = _batch_of_steps(source.text, steps.skipped)
     found = {match[1]: _plain(match[2].strip()) for match in reversed([*_ARGUMENT.finditer(source.text)])}
@@ -70,7 +70,7 @@ def parse(source: LaunchFile) -> Imported:
 
 
 def _batch_of_steps(text: str, skipped: int) -> int | None:
-    """Return the global batch of most steps that count, None where their lines do not say it."""
+    """Return the most frequent global batch of counted steps, None if lines lack it."""
     batches = [int(match[1]) for match in _BATCH.finditer(text)][skipped:]
     return statistics.mode(batches) if batches else None
 

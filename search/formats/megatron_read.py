@@ -1,5 +1,4 @@
-"""Arguments of Megatron-LM, however they were spelled: one table for its scripts, its logs, Megatron-Bridge and NeMo,
-and for other software that has them."""
+"""Table of Megatron-LM's arguments for its scripts and logs, Megatron-Bridge, NeMo, and related software."""
 
 from forerun.search.formats.contract import Launch
 from forerun.search.formats.keys import LaunchFacts, decide, switched_on
@@ -19,12 +18,12 @@ def _grouped(launch: Launch) -> bool:
 
 
 def _numbered(launch: Launch) -> bool:
-    """Whether virtual stages are said by their number, and not by a layout or the bars of a pattern."""
+    """Whether virtual stages are given by number, not by a layout or the bars of a pattern."""
     return launch.strategy.vpp > 1 and laid_out(launch) is None and not launch.model.hybrid
 
 
 def _shared(launch: Launch) -> bool:
-    """Whether replicas share states, which one alone cannot."""
+    """Whether several replicas share states."""
     return launch.strategy.zero > 0 and launch.strategy.dp * launch.strategy.cp > 1
 
 
@@ -35,7 +34,7 @@ CONDITIONS = {
     "several": _shared,
     "no pattern": lambda launch: not launch.model.hybrid,
 }
-"""Launches that have some of its arguments."""
+"""Conditions of launches for some arguments."""
 PARALLEL_KEYS, BATCH_KEYS, MODEL_KEYS = (shared_keys(name, CONDITIONS) for name in ("parallel", "batch", "model"))
 KEYS = (
     *PARALLEL_KEYS,
@@ -47,10 +46,10 @@ KEYS = (
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what arguments decide together.
+    """Determine joint decisions of arguments.
 
     Raises:
-        RequestError: they contradict each other.
+        RequestError: arguments contradict each other.
     """
     facts.assume("mbs", 1, "the file has no micro_batch_size")
     _experts(facts)
@@ -64,7 +63,7 @@ def adjust(facts: LaunchFacts) -> None:
 
 
 def _experts(facts: LaunchFacts) -> None:
-    """Settle etp: where the file names none it is tp, for a model with experts."""
+    """Determine etp: by default tp, for a model with experts."""
     tp, etp = facts.get("tp", 1), facts.values.pop("etp", None)
     if "model.experts" in facts.values or facts.get("ep", 1) > 1:
         facts.values["etp"] = tp if etp is None else etp
@@ -75,11 +74,11 @@ def _experts(facts: LaunchFacts) -> None:
 def _sharding(facts: LaunchFacts) -> None:
     settings = facts.settings
     sharding = settings.one_of("data_parallel_sharding_strategy", SHARDING)
-    if settings.raw("optimizer") == "dist_muon":  # it shares states out by itself
+    if settings.raw("optimizer") == "dist_muon":  # it always shards states
         facts.values["zero"] = 1
     if settings.flag("use_megatron_fsdp", "use_custom_fsdp"):
         facts.values["zero"] = SHARDING[sharding or "no_shard"]
-    # DeepSpeed's optimizer of bfloat16, which its pipeline takes without ZeRO, shares its states out over replicas.
+    # DeepSpeed's bfloat16 optimizer, used by its pipeline without ZeRO, shards its states over replicas.
     half = facts.get("precision") == "bf16" and facts.get("pp", 1) > 1 and settings.flag("deepspeed")
     if half and settings.whole("zero_stage", least=0) == 0:
         facts.notes.append(
@@ -89,7 +88,7 @@ def _sharding(facts: LaunchFacts) -> None:
 
 
 def _recompute(facts: LaunchFacts) -> None:
-    """Settle how many layers, or which modules, are recomputed."""
+    """Determine the recomputed layers or modules."""
     settings = facts.settings
     granularity = settings.text("recompute_granularity", "activations_checkpoint_granularity")
     method = settings.text("recompute_method", "activations_checkpoint_method")
@@ -98,7 +97,7 @@ def _recompute(facts: LaunchFacts) -> None:
     settings.whole("checkpoint_num_layers", least=0)
     if granularity == "full" and some and method in ("block", "uniform", None):
         layers, stages = facts.get("model.layers"), facts.get("pp", 1) * facts.get("vpp", 1)
-        most = -(-layers // stages) if isinstance(layers, int) else None  # of one stage
+        most = -(-layers // stages) if isinstance(layers, int) else None  # layers of one stage
         if method != "block":
             facts.values["recompute_layers"] = in_groups(min(some, most or some))
         elif most is None or some < most:
@@ -115,7 +114,7 @@ def _recompute(facts: LaunchFacts) -> None:
 
 
 def _layers_on_host(facts: LaunchFacts) -> None:
-    """Settle the share of the layers whose activations go to the host as a whole (Transformer Engine's)."""
+    """Determine the share of layers whose activations are offloaded entirely (Transformer Engine)."""
     some, layers = facts.settings.whole("cpu_offloading_num_layers", least=0), facts.get("model.layers")
     facts.settings.raw("cpu_offloading")
     if some and isinstance(layers, int) and some < layers:

@@ -1,4 +1,4 @@
-"""Megatron-LM's arguments of a pipeline: layouts, stages of unlike length, virtual stages, as a split."""
+"""Megatron-LM's arguments of a pipeline: layouts, unequal stages and virtual stages, as a split."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ Stages = tuple[Split, int, tuple[int, ...] | None]
 
 
 def laid_out(launch: Launch) -> str | None:
-    """Return the layout of the stages of a launch, None where its split has a rule or its layers a pattern."""
+    """Return the layout of the stages of a launch, None for a split by rule or layers by pattern."""
     s, model = launch.strategy, launch.model
     if model.hybrid or (s.layers_per_stage is None and s.split not in (Split.BALANCED, Split.LIGHT_MTP)):
         return None
@@ -23,7 +23,7 @@ def laid_out(launch: Launch) -> str | None:
 
 
 def read_stages(facts: LaunchFacts) -> None:
-    """Settle virtual stages and split.
+    """Determine virtual stages and split.
 
     Raises:
         RequestError: arguments contradict each other, or the number of layers.
@@ -68,7 +68,7 @@ def _stages(facts: LaunchFacts) -> Stages:
         stage = (count + 1) // (pp * vpp)
         return _of_counts((stage - 1, *[stage] * (pp * vpp - 1)), pp, vpp, "the split", notes)
     if split == Split.LIGHT_ENDS and pp * vpp == 2:
-        split = Split.EVEN  # both stages lose one
+        split = Split.EVEN  # both stages lose a layer
     return split, vpp, None
 
 
@@ -88,7 +88,7 @@ def _layout(layout: Any, pp: int, source: str, notes: list[str]) -> Stages:
 def _edges(
     first: int | None, last: int | None, count: int | None, pp: int, vpp: int, source: str, notes: list[str]
 ) -> Stages:
-    """Return the split of a first and a last stage with numbers of their own and equal ones between."""
+    """Return the split with given layers on the first and last stage and equal stages between."""
     if count is None:
         stated = f"{first or 'the rest'} in the first and {last or 'the rest'} in the last stage"
         notes.append(f"layers: {stated}; without the number of all layers read as split=balanced")

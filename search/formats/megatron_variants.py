@@ -68,4 +68,4 @@ PRIMUS = megatron(
     assumed={"bf16": True},
 )
 FORMATS = tuple(map(format_of, (TESTS, PRIMUS, SLIME, MS_SWIFT, PAI)))
-"""In the order in which a file is tried."""
+"""Formats in the order of recognition."""

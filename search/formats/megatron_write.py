@@ -22,7 +22,7 @@ PRECISION: dict[str, dict[str, Value]] = {
     "mxfp8": {"bf16": True, "fp8_format": "e4m3"},
     "nvfp4": {"bf16": True, "fp4_format": "e2m1", "fp4_recipe": "nvfp4"},
 }
-"""Arguments of each precision, beside those of its recipe, a switch; tf32 has none of its own."""
+"""Arguments of each precision, besides those of its recipe (a switch); tf32 has none."""
 
 
 def parallel_arguments(launch: Launch) -> dict[str, Value]:
@@ -31,7 +31,7 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
     found: dict[str, Value] = settings_of(PARALLEL_KEYS, launch)
     if (layout := laid_out(launch)) is not None:
         found["pipeline_model_parallel_layout"] = layout
-    elif not launch.model.hybrid:  # whose pattern of layers has bars between stages
+    elif not launch.model.hybrid:  # its pattern of layers has bars between stages
         ends = {"embedding": (Split.LIGHT_ENDS,), "loss": (Split.LIGHT_LAST, Split.LIGHT_ENDS)}
         found |= {f"account_for_{end}_in_pipeline_split": True for end, splits in ends.items() if s.split in splits}
     modules = tuple(name for name, module in MODULES.items() if s.recompute & module)
@@ -43,8 +43,9 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
 
 
 def sharding_of(launch: Launch, flags: Iterable[str]) -> dict[str, Value]:
-    """Return the argument of the distributed optimizer, a part of which is the precision-aware one (megatron-core,
-    optimizer_config.py), where switches have that on and the strategy shards nothing; one replica may have it too."""
+    """Return the argument of the distributed optimizer for an unsharded strategy with the precision-aware optimizer,
+    which is part of it (megatron-core, optimizer_config.py); one replica may use it too.
+    """
     return {"use_distributed_optimizer": True} if not launch.strategy.zero and _by_precision(flags) else {}
 
 
@@ -53,7 +54,7 @@ def _by_precision(flags: Iterable[str]) -> bool:
 
 
 def sharded_states(framework: str) -> Limit:
-    """Return the limit "replicas share their states where these are in the host's memory or other types"."""
+    """Return the limit "replicas share states that are offloaded or of other types"."""
 
     def broken(launch: Launch) -> bool:
         s = launch.strategy
@@ -69,7 +70,7 @@ def sharded_states(framework: str) -> Limit:
 
 
 def model_arguments(launch: Launch) -> dict[str, Value]:
-    """Return the arguments of the model; ``model_remarks`` says what they leave out."""
+    """Return the arguments of the model; ``model_remarks`` lists omitted parts."""
     model, (_, mlp, _) = launch.model, last_of(launch.model)
     found: dict[str, Value] = settings_of(MODEL_KEYS, launch)
     found |= {"no_create_attention_mask_in_dataloader": True, "attention_dropout": 0.0, "hidden_dropout": 0.0}
@@ -83,7 +84,7 @@ def model_arguments(launch: Launch) -> dict[str, Value]:
 
 
 def model_remarks(launch: Launch) -> list[str]:
-    """List what the arguments of a model leave out, one sentence each."""
+    """List the parts of a model missing in its arguments, one sentence each."""
     remarks = [
         "only arguments that decide the cost are written: rotary base and scaling, the norms' epsilon, the kind of "
         "activation, soft caps, sinks and the router's scores have Megatron-LM's defaults; set them before training"

@@ -1,4 +1,4 @@
-"""MindSpeed-LLM 2.3 on Ascend: Megatron-core's arguments and its own in a launch script, read and written.
+"""MindSpeed-LLM 2.3 on Ascend: Megatron-core's and its own arguments in a launch script, reading and writing.
 
 Sources: ``features_manager`` of Ascend/MindSpeed and of MindSpeed-LLM, ``examples/mcore`` of MindSpeed-LLM.
 """
@@ -31,7 +31,7 @@ from forerun.spaces.strategies import Schedule, Split
 
 NAME, VERSION = "mindspeed", "2.3"
 PACKED = "--reset-attention-mask"
-"""Attention inside documents, whose ends are tokens of their own."""
+"""Attention inside documents, which end with special tokens."""
 _MARK = re.compile(r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit")
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 
@@ -122,7 +122,7 @@ def write(launch: Launch) -> Files:
 
 
 def _kernels(model: Model) -> dict[str, Value]:
-    """Return the arguments of fused operators that the profile takes for granted."""
+    """Return the arguments of fused operators that the profile assumes."""
     layer = model.layers[-1]
     return {
         "use_mcore_models": True,
@@ -133,7 +133,7 @@ def _kernels(model: Model) -> dict[str, Value]:
 
 
 def _stages(launch: Launch) -> dict[str, Value]:
-    """Return the arguments of the strategy; virtual stages are said by their layers."""
+    """Return the arguments of the strategy; virtual stages are given by their layers."""
     s, found = launch.strategy, parallel_arguments(launch)
     if found.pop("num_virtual_stages_per_pipeline_rank", None):
         found["num_layers_per_virtual_pipeline_stage"] = launch.model.layer_count // (s.pp * s.vpp)
@@ -141,7 +141,7 @@ def _stages(launch: Launch) -> dict[str, Value]:
 
 
 def _remarks(launch: Launch) -> list[str]:
-    """List what the arguments of a model leave out, one sentence each."""
+    """List the parts of a model missing in its arguments, one sentence each."""
     model = launch.model
     remarks = [text.replace("Megatron-LM", "MindSpeed-LLM") for text in model_remarks(launch)]
     if is_mixture(model) or any(layer.mixer and layer.attention.latent for layer in model.layers):

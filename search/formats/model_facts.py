@@ -1,4 +1,4 @@
-"""A model as the facts that launch files state of it, by the names of ``data/decisions.yaml``."""
+"""Facts of a model in launch files, by the names of ``data/decisions.yaml``."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOf
 
 
 def last_of(model: Model) -> tuple[Attention | None, FeedForward | MixtureOfExperts | None, Layer]:
-    """Return the attention and the feed-forward of the last layers that have one, and the last layer."""
+    """Return the last attention, the last feed-forward, and the last layer."""
     mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, Attention)]
     feeds = [layer.mlp for layer in model.layers if layer.mlp is not None]
     return mixers[-1] if mixers else None, feeds[-1] if feeds else None, model.layers[-1]
@@ -16,7 +16,7 @@ def last_of(model: Model) -> tuple[Attention | None, FeedForward | MixtureOfExpe
 def model_facts(model: Model, length: int) -> dict[str, Any]:
     """Return the facts of a model trained on sequences of ``length`` tokens.
 
-    Of layers that differ, those of the last one of a kind; facts that a model does not have are left out.
+    If layers differ, the last one of a kind counts; inapplicable facts are omitted.
     """
     attention, mlp, layer = last_of(model)
     facts: dict[str, Any] = {
@@ -62,7 +62,7 @@ def _pattern(layers: list[tuple[bool, int]]) -> str:
 
 
 def _attention(attention: Attention | None) -> dict[str, Any]:
-    if attention is None:  # parsers ask for heads, nothing reads them
+    if attention is None:  # parsers require heads, but nothing reads them
         return {"heads": 1, "no_bias": True}
     latent = attention.latent
     facts: dict[str, Any] = {

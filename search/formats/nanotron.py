@@ -1,7 +1,7 @@
 """nanotron 0.5: one YAML file with sections ``parallelism``, ``tokens``, ``optimizer``, ``model``.
 
-Source: ``src/nanotron/config`` and ``src/nanotron/parallel/context.py`` of huggingface/nanotron: replicas are the rest
-of the devices after tp, pp and cp, and experts fold into them.
+Source: ``src/nanotron/config`` and ``src/nanotron/parallel/context.py`` of huggingface/nanotron: replicas are the
+devices over tp, pp and cp, and include expert ranks.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ DOCUMENTS = {
 
 
 def _by_cost(launch: Launch) -> Launch:
-    """Return the launch with nanotron's own split (``change`` would look for one by number)."""
+    """Return the launch with nanotron's split by cost, which ``change`` would replace."""
     strategy = dataclasses.replace(launch.strategy, split=Split.BY_COST, layers_per_stage=None)
     return dataclasses.replace(launch, strategy=strategy)
 
@@ -63,7 +63,7 @@ def write(launch: Launch) -> Files:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle the pipeline: layers are dealt by cost, and all forward passes come first where no engine is named."""
+    """Determine the pipeline: layers are divided by cost, and without an engine all forward passes are first."""
     facts.missing("dp", "mbs", "accumulation")
     if facts.get("pp", 1) > 1:
         facts.values["split"] = Split.BY_COST

@@ -1,4 +1,4 @@
-"""forerun's own YAML: the strategy as its string, with everything else that names the run."""
+"""forerun's own YAML: the strategy as its string, with all other facts of the run."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def _number(settings: LaunchSettings, name: str) -> float | None:
     """Return a number of at least 1.
 
     Raises:
-        RequestError: it is something else.
+        RequestError: the value is no such number.
     """
     value = settings.raw(name)
     if value is None:
@@ -98,7 +98,7 @@ def _number(settings: LaunchSettings, name: str) -> float | None:
 
 
 def recognise(source: LaunchFile) -> bool:
-    """Whether a YAML file starts as this form does."""
+    """Whether a YAML file starts with forerun's key."""
     return source.suffix in (".yaml", ".yml") and "\nforerun:" in "\n" + source.text
 
 

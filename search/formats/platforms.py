@@ -1,8 +1,8 @@
 """Files that start ``launch.sh`` on the nodes of platforms other than Slurm: SkyPilot, Kubernetes, Ray.
 
-Each platform gives every node the rank of the node and the address of the first one, as ``slurm.sbatch`` does. Sources:
-SkyPilot's "Distributed multi-node jobs" (``SKYPILOT_NODE_RANK``, ``SKYPILOT_NODE_IPS``), JobSet ``v1alpha2`` with the
-label of Kueue's queues, and ``ray.train.torch.TorchTrainer``. Names of accelerators: SkyPilot's list
+Each platform gives every node its rank and the address of the first node, like ``slurm.sbatch``. Sources: SkyPilot's
+"Distributed multi-node jobs" (``SKYPILOT_NODE_RANK``, ``SKYPILOT_NODE_IPS``), JobSet ``v1alpha2`` with the label of
+Kueue's queues, and ``ray.train.torch.TorchTrainer``. Names of accelerators: SkyPilot's list
 (``docs/source/compute/show-gpus-all.txt``) and labels (``sky/utils/gpu_names.py``); of resources: the documentation of
 the device plugins of NVIDIA, AMD, Gaudi, Neuron and Ascend, and "Accelerator Support" of Ray.
 """
@@ -27,7 +27,7 @@ PLUGINS: Mapping[str, str] = {
     "AWS": "aws.amazon.com/neuron",
     "Huawei": "huawei.com/Ascend910",
 }
-"""Extended resources of Kubernetes by vendor: one of the vendor's device plugin is one device of the catalogue."""
+"""Extended resources of Kubernetes by vendor: one resource of the vendor's device plugin is one catalogue device."""
 RAY_RESOURCES: Mapping[str, str] = {
     "NVIDIA": "GPU",
     "AMD": "GPU",
@@ -36,16 +36,16 @@ RAY_RESOURCES: Mapping[str, str] = {
 }
 """Resources of Ray by vendor; Neuron has none, since Ray counts the cores of a device (``neuron_cores``)."""
 _SHARED_MEMORY = "64Gi"
-"""Memory that processes of a node share, of which a container has 64 MB unless it is asked for."""
+"""Size of shared memory, since the default of containers is 64 MB."""
 
 
 def placed(launch: Launch, files: Files) -> Files:
-    """Return the files of a launch with those of the platform that it is written for.
+    """Return the files of a launch with the files of its platform.
 
     Raises
     ------
     RequestError
-        If the platform cannot run it; the text names what it lacks.
+        The platform cannot run the launch; the text names the missing feature.
     """
     platform = launch.job.platform
     if platform == "slurm":
@@ -81,7 +81,7 @@ def _skypilot(launch: Launch, files: Files) -> Files:
 
 
 def _kubernetes(launch: Launch, files: Files) -> Files:
-    """Return a JobSet, with the files of the launch in a ConfigMap; Kueue queues it where a queue is named."""
+    """Return a JobSet, with the files of the launch in a ConfigMap; Kueue queues it if a queue is given."""
     _only(launch.job, "kubernetes", "container", "partition", "time")
     resource = PLUGINS.get(launch.vendor)
     if resource is None:
@@ -162,7 +162,7 @@ _WRITERS: Mapping[str, Callable[[Launch, Files], Files]] = {
 
 
 def _only(job: Job, platform: str, *options: str) -> None:
-    """Refuse options that a platform does not have."""
+    """Refuse options that a platform lacks."""
     asked = [name for name in ("partition", "account", "time", "container") if getattr(job, name) is not None]
     for name in asked:
         if name not in options:
@@ -170,17 +170,17 @@ def _only(job: Job, platform: str, *options: str) -> None:
 
 
 def _name(launch: Launch) -> str:
-    """Return a name that labels of DNS and SkyPilot take: small letters, digits and dashes."""
+    """Return a name valid as DNS label and in SkyPilot: small letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", harmless(launch.name).lower()).strip("-")[:40].strip("-") or "forerun"
 
 
 def _image(container: str) -> str:
-    """Return an image as registries name it; pyxis has ``#`` behind the registry.
+    """Return the registry name of an image; pyxis separates the registry by ``#``.
 
     Raises
     ------
     RequestError
-        If it is a file.
+        The image is a file.
     """
     if container.startswith(("/", "./")):
         raise RequestError(f"--container {container} is a file, which only pyxis starts: name an image of a registry")
@@ -188,7 +188,7 @@ def _image(container: str) -> str:
 
 
 def seconds_of(time: str) -> int:
-    """Return a time limit as Slurm writes it, in seconds.
+    """Return a time limit in Slurm's format, in s.
 
     >>> seconds_of("90"), seconds_of("04:00:00"), seconds_of("1-12"), seconds_of("5:30")
     (5400, 14400, 129600, 330)

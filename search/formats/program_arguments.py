@@ -1,6 +1,6 @@
 """Arguments of training programs of the Hugging Face kind.
 
-Batch sizes are arguments of the program there, and not settings of the distributed configuration.
+In these programs batch sizes are arguments, not settings of the distributed configuration.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ PROGRAM = '"${TRAIN_SCRIPT:-train.py}"'
 OWN_PROGRAM = "# TRAIN_SCRIPT is your program (train.py, if not set). It has to take the arguments that follow it"
 CHECKPOINTING = "--gradient_checkpointing"
 PACKED = "--packing true"
-"""Attention inside documents: TRL packs without padding, so that flash attention sees their bounds."""
+"""Attention inside documents: TRL packs without padding, so that flash attention gets their bounds."""
 PROGRAM_KEYS = shared_keys("program")
-"""Arguments of a training program that decide what its distributed configuration leaves open."""
+"""Arguments of a training program for decisions missing in its distributed configuration."""
 
 
 def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
-    """Return a YAML or JSON file, and the arguments of the program that the scripts beside it start, as ``program``.
+    """Return a YAML or JSON file, with the arguments of the program in the given scripts as ``program``.
 
     Raises:
         RequestError: the file or a script cannot be read.
@@ -35,7 +35,7 @@ def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
     found = {
         name: program.raw(name.removeprefix("program.")) for name in named if name.removeprefix("program.") in program
     }
-    if "stage" in program and not program.flag("disable_gradient_checkpointing"):  # as LLaMA-Factory assumes
+    if "stage" in program and not program.flag("disable_gradient_checkpointing"):  # LLaMA-Factory's default
         found.setdefault("program.gradient_checkpointing", True)
     return {**document(source), **found}
 
@@ -58,7 +58,7 @@ def program_facts(launch: Launch) -> list[str]:
 
 
 def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> LaunchSettings:
-    """Return the arguments that scripts hand to the programs they start, by names with underscores.
+    """Return the arguments of programs in scripts, by names with underscores.
 
     Raises:
         RequestError: a script cannot be read.

@@ -1,8 +1,8 @@
-"""A Python file as settings: what its constants, keyword arguments and attribute assignments say, read and never run.
+"""Settings of a Python file from constants, keyword arguments and attribute assignments; it is never run.
 
 ``cfg.model.layers = 4`` and ``build(model=Model(layers=4))`` are both the setting ``model.layers``. Arithmetic of
-constants is done (``8 * 4096``), names of constants stand for their values, a member of an enumeration for its name
-(``DataParallelType.hsdp`` is ``hsdp``). Everything else is left out.
+constants is evaluated (``8 * 4096``), names of constants stand for their values, a member of an enumeration for its
+name (``DataParallelType.hsdp`` is ``hsdp``). All other code is ignored.
 """
 
 import ast
@@ -16,11 +16,11 @@ from forerun.spaces.errors import RequestError
 LARGEST = 1 << 62
 DEEPEST = 20
 CALLED = "()"
-"""Key under which a call keeps the name of what it calls."""
+"""Key of the called name in a call's settings."""
 
 
 class _Unknown:
-    """A value that only a run would know."""
+    """A value unknown before a run."""
 
 
 UNKNOWN = _Unknown()
@@ -30,11 +30,11 @@ def parse_python(text: str, source: str) -> ast.Module:
     """Return a file as a tree.
 
     Raises:
-        RequestError: it is not Python.
+        RequestError: the file is not Python.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the file's own escapes and comparisons
+            warnings.simplefilter("ignore")  # about escapes and comparisons in the file
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
@@ -42,7 +42,7 @@ def parse_python(text: str, source: str) -> ast.Module:
 
 
 class PythonReader:
-    """Reads the module of a file: its constants first, then each function on demand."""
+    """Reader of a module: its constants first, then each function on demand."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -50,7 +50,7 @@ class PythonReader:
         self._run(tree.body, self.constants, 0)
 
     def function(self, name: str, given: Mapping[str, Any] | None = None, depth: int = 0) -> dict[str, Any]:
-        """Return the settings that a function returns: nested mappings; empty where only a run would know them."""
+        """Return the settings that a function returns: nested mappings; empty if they are unknown before a run."""
         node = self.functions[name]
         names = {**self.constants}
         arguments = node.args
@@ -65,7 +65,7 @@ class PythonReader:
         return found if isinstance(found, dict) else {}
 
     def value(self, node: ast.expr, names: Mapping[str, Any], depth: int = 0) -> Any:
-        """Return the value of an expression, ``UNKNOWN`` where only a run would know it."""
+        """Return the value of an expression, ``UNKNOWN`` if it is unknown before a run."""
         if depth > DEEPEST:
             return UNKNOWN
         match node:
@@ -107,7 +107,7 @@ class PythonReader:
 
     def _call(self, node: ast.Call, names: Mapping[str, Any], depth: int) -> Any:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name == "Config" and isinstance(node.func, ast.Attribute):  # of a class, which says what is configured
+        if name == "Config" and isinstance(node.func, ast.Attribute):  # of a class, which identifies the configuration
             name = f"{getattr(node.func.value, 'id', getattr(node.func.value, 'attr', ''))}.Config"
         positional = [self.value(argument, names, depth) for argument in node.args]
         if name in ("int", "float", "str") and len(positional) == 1 and isinstance(positional[0], int | float):
@@ -127,7 +127,7 @@ class PythonReader:
         return {CALLED: name, **({"0": words[0]} if words and "mode" not in found else {}), **found}
 
     def _run(self, body: list[ast.stmt], names: dict[str, Any], depth: int) -> Any:
-        """Follow statements in order; a branch that cannot be decided is left out. Return what is returned."""
+        """Follow statements in order; an undecidable branch is skipped. Return the value of the return statement."""
         for statement in body:
             if isinstance(statement, ast.Return):
                 return UNKNOWN if statement.value is None else self.value(statement.value, names, depth + 1)
@@ -188,7 +188,7 @@ def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
 
 
 def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings by dotted name, those that only a run would know left out."""
+    """Return nested settings by dotted name, without unknown values."""
     flat = flatten({key: value for key, value in _known(found).items()})
     return {key: value for key, value in flat.items() if not key.endswith(CALLED) and value != {}}
 
@@ -202,7 +202,7 @@ def _known(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_settings(found: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return the dotted names of settings that are set to what only a run would know."""
+    """Return the dotted names of settings with unknown values."""
     names: list[str] = []
     for key, value in found.items():
         if isinstance(value, Mapping):
@@ -213,13 +213,13 @@ def open_settings(found: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def keywords(tree: ast.Module, reader: PythonReader) -> dict[str, Any]:
-    """Return every keyword argument of a file by its name, after that of the keyword it stands in (``ac_config.mode``).
+    """Return every keyword argument of a file by its name, prefixed by the enclosing keyword (``ac_config.mode``).
 
-    For scripts that build their configuration in several functions: what is called with what is told apart by names.
+    For scripts that build their configuration in several functions: calls are distinguished by names.
     """
     found: dict[str, Any] = {}
     inside: set[ast.keyword] = set()
-    for node in ast.walk(tree):  # breadth first: a call before what stands in it
+    for node in ast.walk(tree):  # breadth first: a call before its arguments
         if isinstance(node, ast.keyword | ast.Assign) and isinstance(node.value, ast.Call):
             inside |= set(node.value.keywords)
         if isinstance(node, ast.keyword) and node.arg is not None and node not in inside:

@@ -1,7 +1,6 @@
-"""Every format by name, with the module that it is in: the only list of formats.
+"""Every format by name, with its module (the only list of formats).
 
-A format is imported when it is asked for: a search writes in one of them, and all of them together take as long to
-import as it takes to search.
+A format is imported on demand: a search needs one, and importing all takes as long as a search.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +21,13 @@ class FormatEntry:
     Parameters
     ----------
     name
-        Its name on the command line.
+        Name on the command line.
     module
-        Where it is in this folder.
+        Module in this folder.
     attribute
-        Its name there: a format, or the table of its keys where it is only read (``LAUNCHER``).
+        Name in the module: a format, or the table of keys of a read-only one (``LAUNCHER``).
     written
-        Whether launches are written in it.
+        Whether it writes launches.
     frameworks
         Frameworks of the catalogue whose launches it writes.
     """
@@ -48,7 +47,7 @@ class FormatEntry:
         return format_of(value) if isinstance(value, Launcher) else cast("Format", value)
 
     def table(self) -> "Launcher | None":
-        """Return the table of its keys, None where it has none."""
+        """Return the table of its keys, None without one."""
         from forerun.search.formats.keys import Launcher
 
         tables = (self._attribute(self.attribute), self._attribute("LAUNCHER"))
@@ -103,28 +102,28 @@ ENTRIES: tuple[FormatEntry, ...] = (
     _written("deepspeed", "deepspeed", "deepspeed"),
     _written("megatron-lm", "megatron_lm", "megatron-lm"),
 )
-"""In the order in which a file is tried: the surest mark first."""
+"""Formats in the order of recognition, most specific first."""
 
 
 WRITTEN = tuple(entry.name for entry in ENTRIES if entry.written)
-"""Names of the formats that launches are written in."""
+"""Names of the formats that write launches."""
 
 
 def writers_of(framework: "FrameworkProfile") -> tuple[FormatEntry, ...]:
-    """Return the writers of a framework, else of the nearest one that it is like; import none."""
+    """Return the writers of a framework, else of its nearest parent, without importing them."""
     own = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), None)
     return tuple(entry for entry in ENTRIES if own in entry.frameworks)
 
 
 def formats_of(framework: "FrameworkProfile") -> "tuple[Format, ...]":
-    """Return the formats of a framework, or of one that it is like."""
+    """Return the formats of a framework, or of its parent."""
     return tuple(entry.load() for entry in writers_of(framework))
 
 
 def tables() -> "Iterator[Launcher]":
-    """Iterate over the tables of keys, those of frameworks that forerun predicts first.
+    """Iterate over the tables of keys, frameworks with profiles first.
 
-    One that has all keys of another (of Megatron-LM) is left out.
+    A table with all keys of another one (Megatron-LM) is omitted.
     """
     seen: list[Sequence[LaunchKey]] = []
     predicted = [entry for entry in reversed(ENTRIES) if entry.frameworks]

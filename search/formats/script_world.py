@@ -13,7 +13,7 @@ _DEVICES_OF_NODE = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NGPU", "NPUS_PER_NODE", 
 
 
 def world_of(scripts: Mapping[str, str], gpus: int | None, given: Given = NOTHING) -> World:
-    """Count the devices that launch scripts start; ``gpus`` by the user comes first.
+    """Count the devices that launch scripts start; the user's ``gpus`` take precedence.
 
     Raises:
         RequestError: a script cannot be read.
@@ -28,17 +28,17 @@ def world_of(scripts: Mapping[str, str], gpus: int | None, given: Given = NOTHIN
 
 
 def script_devices(script: Script) -> int | None:
-    """Return nodes times devices per node as the launcher, ``#SBATCH`` lines or the usual variables state them.
+    """Return nodes times devices per node from the launcher, ``#SBATCH`` lines or the usual variables.
 
-    None where one of the two is left to a host file or to a variable that nobody sets.
+    The result is None if one of them comes from a host file or an unset variable.
     """
     for command in dict.fromkeys((tuple(run_of(script.commands)), *script.commands)):
         launcher, program = split_command(command)
-        trained = options(program)[0]  # slime: the rest of the cluster generates
+        trained = options(program)[0]  # slime: other devices of the cluster generate
         if (each := count(trained, "actor-num-gpus-per-node")) is not None:
             return each * (count(trained, "actor-num-nodes") or 1)
         if command[:1] == ("ray",):
-            continue  # the devices of a cluster, which may do more than this
+            continue  # the devices of a cluster, which may run other work too
         found = options(launcher)[0]
         if (chosen := _included(launcher)) is not None:
             return chosen
@@ -47,7 +47,7 @@ def script_devices(script: Script) -> int | None:
         per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
         nodes = count(found, *_NODES) or short(launcher, "-N")
         if ":" in str(found.get("nnodes", "")):
-            return None  # torchrun's range, which only a run settles
+            return None  # torchrun's elastic range, unknown before a run
         if per_node is not None and nodes is None and ({*_NODES, "hostfile"} & set(found)):
             return None
         if per_node is not None:
@@ -61,7 +61,7 @@ def script_devices(script: Script) -> int | None:
 
 
 def _processes(launcher: Sequence[str]) -> int | None:
-    """Return the processes, one for each device, that MPI or Slurm starts of a program that is no launcher itself.
+    """Return the number of processes (one per device) that MPI or Slurm starts directly.
 
     >>> _processes(["mpirun", "-np", "16", "python"]), _processes(["srun", "-n", "2", "torchrun"])
     (16, None)
@@ -74,7 +74,7 @@ def _processes(launcher: Sequence[str]) -> int | None:
 
 
 def _included(launcher: Sequence[str]) -> int | None:
-    """Return the devices that DeepSpeed's launcher is given by name, None where it is given none.
+    """Return the devices named for DeepSpeed's launcher, None without names.
 
     >>> _included(["deepspeed", "--include", "a:0,1,2,3@b:0,1"]), _included(["deepspeed", "-i", "localhost:0"])
     (6, 1)
@@ -86,7 +86,7 @@ def _included(launcher: Sequence[str]) -> int | None:
 
 
 def _devices_of_variables(variables: Mapping[str, str | Sequence[str]]) -> int | None:
-    """Return the devices that variables state: launchers such as ``swift`` and ``llamafactory-cli`` read these."""
+    """Return the number of devices in variables read by launchers such as ``swift`` and ``llamafactory-cli``."""
     numbers = {name: int(v) for name, v in variables.items() if isinstance(v, str) and re.fullmatch(r"\d{1,9}", v)}
     visible = variables.get("CUDA_VISIBLE_DEVICES", variables.get("ASCEND_RT_VISIBLE_DEVICES"))
     per_node = next((numbers[n] for n in _DEVICES_OF_NODE if n in numbers), None)
@@ -97,5 +97,5 @@ def _devices_of_variables(variables: Mapping[str, str | Sequence[str]]) -> int |
     if per_node and nodes:
         return per_node * nodes
     if per_node and not stated and ("NPROC_PER_NODE" in numbers or visible):
-        return per_node  # one node is what these launchers start where no number of nodes is set
+        return per_node  # these launchers start one node by default
     return numbers.get("WORLD_SIZE") or None

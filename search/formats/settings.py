@@ -1,4 +1,4 @@
-"""The settings of one file: each is read with its type, and those that nobody read can be listed."""
+"""Settings of one file, read with types; unread ones can be listed."""
 
 import difflib
 import math
@@ -10,24 +10,24 @@ from typing import Any
 from forerun.spaces.errors import LONGEST_NAME, RequestError
 
 _OUTSIDE = re.compile(r"\$(?:\{?(?:[A-Za-z_]\w*|[0-9]+|[@*#])|\()")
-"""A variable, or a command or arithmetic that only a run would know."""
+"""A variable, command or arithmetic unknown before a run."""
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+|[@*#])(?![\w.:])|([A-Za-z_]\w*|[0-9]+|[@*#]))")
-"""One that can be given: no reference to a key, and none to a function."""
+"""A variable that the user can give: no reference to a key or a function."""
 _VARIABLES = re.compile(r"(\$\w+|\$\{\w+\})(\s+(\$\w+|\$\{\w+\}))*")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
-"""Settings that a message names together where variables are missing."""
+"""Most settings named in a message about missing variables."""
 _SLIP = 0.93
-"""Similarity from which an unread name counts as a misspelling of one that was read (``difflib``)."""
+"""Similarity from which an unread name counts as a misspelling of a read name (``difflib``)."""
 _NEARLY = _SLIP / (2 - _SLIP)
-"""Least length of the shorter of two names of that similarity, over that of the longer."""
+"""Least ratio of the lengths of two similar names."""
 MOST_COMPARED = 500
-"""Unread settings that are compared with those that were read; further ones are not."""
+"""Most unread settings compared with read ones."""
 LARGEST = 10**12
-"""No count in a configuration is larger; a longer number is a mistake."""
+"""Largest plausible count in a configuration."""
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as one with dotted keys; lists and empty mappings stay values.
+    """Return nested mappings as one with dotted keys; lists and empty mappings remain values.
 
     >>> flatten({"a": {"b": 1, "c": {}}, "d": [2]})
     {'a.b': 1, 'a.c': {}, 'd': [2]}
@@ -46,10 +46,10 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class LaunchSettings:
-    """Settings by name. Every question marks its setting as read; ``rest`` are those that no question asked for."""
+    """Settings by name. Every query marks its setting as read; ``rest`` has the unread ones."""
 
     def __init__(self, values: Mapping[str, Any], source: str, *, bare_flags: bool = False) -> None:
-        """Take settings; ``bare_flags``: a flag has no value, and what follows it are variables that nobody sets."""
+        """Take settings; ``bare_flags``: a flag followed only by unset variables has no value."""
         self._values = dict(values)
         self._source = source
         self._read: set[str] = set()
@@ -65,18 +65,18 @@ class LaunchSettings:
         return [name for name, value in self._values.items() if value is not None]
 
     def every(self) -> frozenset[str]:
-        """Return the names of all settings, those that are null included."""
+        """Return the names of all settings, including null ones."""
         return frozenset(self._values)
 
     def also(self, name: str, value: Any) -> None:
-        """Add a setting that stands elsewhere than in the file, such as a variable of its launch script."""
+        """Add a setting from another source, such as a variable of the launch script."""
         self._values.setdefault(name, value)
 
     def raw(self, *names: str) -> Any:
-        """Return the value of the first of ``names`` (an old name after its new one) that the file has, or None.
+        """Return the value of the first existing one of ``names`` (new names before old ones), or None.
 
         Raises:
-            RequestError: several are given and differ.
+            RequestError: several names have different values.
         """
         self._asked.update(names)
         present = [name for name in names if name in self._values]
@@ -87,10 +87,10 @@ class LaunchSettings:
         return values[0] if values else None
 
     def _inside(self, names: tuple[str, ...]) -> Any:
-        """Return a value that the file itself states.
+        """Return a value after checking that the file itself states it.
 
         Raises:
-            RequestError: it is a variable that the file does not assign; the text names all such variables.
+            RequestError: the value is an unassigned variable; the text names all such variables.
         """
         value = self.raw(*names)
         if not isinstance(value, str) or not _OUTSIDE.search(value):
@@ -113,16 +113,16 @@ class LaunchSettings:
         )
 
     def whole(self, *names: str, least: int = 1) -> int | None:
-        """Return a whole number of at least ``least``; None where the file has none.
+        """Return a whole number of at least ``least``; None if missing.
 
         Raises:
-            RequestError: the value is something else.
+            RequestError: the value is no such number.
         """
         value = self._inside(names)
         if value is None:
             return None
         text = str(value).strip()
-        if re.fullmatch(r"\d{1,3}(_\d{3})+", text):  # as Python takes it
+        if re.fullmatch(r"\d{1,3}(_\d{3})+", text):  # as in Python
             text = text.replace("_", "")
         digits = text.removeprefix("-")
         if isinstance(value, bool) or not digits.isdecimal() or not digits.isascii() or len(digits) > 13:
@@ -133,10 +133,10 @@ class LaunchSettings:
         return number
 
     def flag(self, *names: str) -> bool | None:
-        """Return a yes or no, None where the file has neither.
+        """Return a boolean, None if missing.
 
         Raises:
-            RequestError: the value is something else.
+            RequestError: the value is no boolean.
         """
         if self.bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
             return True
@@ -149,7 +149,7 @@ class LaunchSettings:
         return words[str(value).strip().lower()]
 
     def text(self, *names: str) -> str | None:
-        """Return a text, None where the file has none.
+        """Return a text, None if missing.
 
         Raises:
             RequestError: the value is a list or a mapping.
@@ -162,10 +162,10 @@ class LaunchSettings:
         return str(value)
 
     def one_of(self, names: str | tuple[str, ...], choices: Iterable[str]) -> str | None:
-        """Return one of ``choices`` in lower case, None where the file has no value.
+        """Return one of ``choices`` in lower case, None without a value.
 
         Raises:
-            RequestError: the value is not one of them.
+            RequestError: the value is not one of the choices.
         """
         names = (names,) if isinstance(names, str) else names
         self._inside(names)
@@ -181,9 +181,9 @@ class LaunchSettings:
         return {fact: _plain(value) for fact, value in found.items() if fact not in outside}
 
     def rest(self, known: Callable[[str], bool] = lambda name: False) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the settings that were not read: those whose name is ``known``, and the others.
+        """Return the settings that were not read: first those with a ``known`` name, then the others.
 
-        A name that differs by a letter or two from one that was asked for counts as unknown: it is a slip.
+        A name that differs by a letter or two from a queried name counts as unknown, since it is probably misspelt.
         """
         left = {name: value for name, value in self._values.items() if name not in self._read}
         asked: dict[tuple[str, int], list[str]] = {}
@@ -194,13 +194,13 @@ class LaunchSettings:
         return other, {name: value for name, value in left.items() if name not in other}
 
     def wrong(self, names: Iterable[str], law: str) -> RequestError:
-        """Return the error that a setting breaks a law."""
+        """Return the error for a setting that breaks a law."""
         name = next((name for name in names if name in self._values), next(iter(names)))
         return RequestError(f"{self._source}: {name} {law}")
 
 
 def _slip(name: str, asked: Mapping[tuple[str, int], list[str]]) -> bool:
-    """Whether a name is a misspelling of a setting of its section that was read (``asked``, by section and length)."""
+    """Whether a name is a misspelling of a read setting of its section (``asked``, by section and length)."""
     section, length = name.rpartition(".")[0], len(name)
     if length > LONGEST_NAME:
         return False
@@ -210,7 +210,7 @@ def _slip(name: str, asked: Mapping[tuple[str, int], list[str]]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers that were written as text as numbers."""
+    """Convert numbers written as text."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 13:
         return int(value)
     if isinstance(value, float) and not math.isfinite(value):

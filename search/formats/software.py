@@ -1,6 +1,6 @@
-"""Switches of the software in configurations: the flags that a prediction assumed, written out and read back.
+"""Switches of the software in configurations: writing and reading of the flags assumed by a prediction.
 
-What a switch is called in a format is data (``forerun.spaces.frameworks.switches``). A switch that has no effect for a
+Names of switches in formats are data (``forerun.spaces.frameworks.switches``). A switch that has no effect for a
 strategy (a token dispatcher without expert parallelism) is neither written nor reported.
 """
 
@@ -20,7 +20,7 @@ from forerun.spaces.frameworks.switches import SHARE
 from forerun.spaces.strategies import Strategy
 
 SECTIONED = "nemo"
-"""The framework whose settings are those of Megatron-LM, in sections of a configuration."""
+"""The framework with the settings of Megatron-LM, in sections of a configuration."""
 _ENVIRONMENT = re.compile(
     r"\b(PYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF|NCCL_GRAPH_REGISTER|NVTE_CPU_OFFLOAD_V1)="
     r"['\"]?(?:\$\{\w+:?-)?([\w:.,\[\]-]+)"
@@ -37,8 +37,9 @@ def has_effect(
     mixture: bool,
     precision: str | None = None,
 ) -> bool:
-    """Whether a switch does anything for a strategy of a model with or without experts, trained at ``precision``;
-    ``settings``: of the switches."""
+    """Whether a switch has an effect for a strategy, with or without experts, at ``precision``; ``settings``: settings
+    of all switches.
+    """
     if settings.get(switch.beside) == "off":
         return False
     degrees = {"replicas": strategy.dp * strategy.cp, "moe": int(mixture), "sp": int(strategy.sp)}
@@ -48,7 +49,7 @@ def has_effect(
 
 
 def assumed(launch: Launch, framework: str) -> dict[str, str]:
-    """Return the setting of every switch that a launch runs with: what was predicted, else the profile's default."""
+    """Return the setting of every switch of a launch: the predicted one, else the profile's default."""
     profile = load_framework(framework)
     mixture, precision = is_mixture(launch.model), launch.workload.precision
     chosen = {**launch.switches, **implied(precision)}
@@ -61,7 +62,7 @@ def assumed(launch: Launch, framework: str) -> dict[str, str]:
 
 
 def carried(profile: FrameworkProfile, framework: str) -> dict[str, str]:
-    """Return the settings of ``profile`` that another framework has, too, by switch."""
+    """Return the settings of ``profile`` common with another framework, by switch."""
     there = load_framework(framework)
     return {
         k: v
@@ -85,8 +86,9 @@ def chosen(profile: FrameworkProfile) -> dict[str, str]:
 def refused(
     profile: FrameworkProfile, launch: Launch, framework: str | None, writes: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Return the settings that were chosen for a prediction with ``profile`` against its defaults, do something for the
-    launch, and for which ``framework`` has no words, or a format that ``writes`` some of its switches."""
+    """Return the chosen non-default settings of a prediction with ``profile`` that affect the launch, but that
+    ``framework``, or a format that ``writes`` some of its switches, cannot express.
+    """
     there = None if framework is None else load_framework(framework)
     mixture, precision = is_mixture(launch.model), launch.workload.precision
     settings = dict(profile.switches)
@@ -111,10 +113,10 @@ def _words(switch: Switch, profile: FrameworkProfile, setting: str) -> Mapping[s
 
 
 def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
-    """Return the settings that a framework needs for what a prediction assumed, in its own words.
+    """Return a framework's settings for the switches assumed by a prediction.
 
     Raises:
-        RequestError: the framework has no words for a setting; the text names those that it has.
+        RequestError: the framework cannot express a setting; the text names the settings that it can.
     """
     profile = load_framework(framework)
     found: dict[str, Any] = {}
@@ -161,7 +163,7 @@ def read_switches(
 
 
 def _shared(setting: str, flags: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
-    """Return a setting as a file states it, which of shares is the number in the place of their word."""
+    """Return a setting as stated in a file: for shares, the number in place of the word."""
     return next((_text(stated[key]) for key, value in flags.items() if value == SHARE), setting)
 
 
@@ -191,8 +193,9 @@ def _text(value: Any) -> str:
 
 
 def environment(*texts: str) -> dict[str, str]:
-    """Return the variables among scripts that a switch reads, the settings of PyTorch's allocator under one name, and
-    those known to change speed or memory."""
+    """Return the environment variables of scripts that affect switches (PyTorch's allocator under one name), speed or
+    memory.
+    """
     lines = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
     telling = {name: value for line in lines for name, value in _VARIABLE.findall(line) if _changes_speed(name)}
     found = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)} | telling
@@ -200,12 +203,12 @@ def environment(*texts: str) -> dict[str, str]:
 
 
 def _allocator(variable: str) -> str:
-    """Return the name under which a switch has a variable: PyTorch's for GPUs has several spellings."""
+    """Return the canonical name of a variable: PyTorch's allocator variable has several spellings."""
     return "PYTORCH_CUDA_ALLOC_CONF" if "ALLOC_CONF" in variable and "NPU" not in variable else variable
 
 
 def exports(flags: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return flags without environment variables, and the lines of a script that set those."""
+    """Return flags without environment variables, and the script lines that set these."""
     variables = {name: value for name, value in flags.items() if name.isupper()}
     lines = [f"export {name}={value}" for name, value in variables.items()]
     return {name: value for name, value in flags.items() if name not in variables}, lines
@@ -228,15 +231,15 @@ def _unmodelled(framework: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of an argument without dashes at its head, with underscores."""
+    """Return the name of an argument without leading dashes, with underscores."""
     return name.removeprefix("--").replace("-", "_")
 
 
 def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return settings that change speed or memory in ways that are not modelled, and those that are harmless.
 
-    Names count without dashes at their head, with underscores; a setting that has the value that every prediction
-    assumes is harmless.
+    Names are compared without leading dashes, with underscores; a setting with the value assumed by every prediction is
+    harmless.
     """
     usual = {key: value if isinstance(value, list) else [value] for key, value in _entries()["assumed"].items()}
     relevant = {
@@ -248,7 +251,7 @@ def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, 
 
 
 def why_relevant(name: str, framework: str) -> str:
-    """Return in words what a setting that is not modelled changes; "" where nothing is known about it."""
+    """Describe the effect of an unmodelled setting; "" if unknown."""
     names = {plain_name(name)}
     if framework == SECTIONED:
         names.add(plain_name(name).rpartition(".")[2])

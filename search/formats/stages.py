@@ -1,7 +1,7 @@
-"""Limits on stages that differ in tp, recompute or offload, for which no configuration has words but for two cases.
+"""Limits on stages that differ in tp, recompute or offload, which configurations can express in two cases only.
 
-Megatron-LM's block method recomputes the first layers of every stage, the same number on each. Shares on the host that
-are the same on all stages are switches of the software.
+Megatron-LM's block method recomputes the first layers of every stage, the same number on each. Shares on the host equal
+on all stages are switches of the software.
 """
 
 import dataclasses
@@ -12,14 +12,14 @@ from forerun.spaces.strategies.stage_offload import OFFLOAD_WORDS
 
 
 def _one_tp(launch: Launch) -> Launch:
-    """Return the launch with the larger tp on all stages: it keeps least on a device."""
+    """Return the launch with the larger tp on all stages: it needs the least memory per device."""
     s = launch.strategy
     second = s.second_tp is not None and s.second_tp > s.tp
     return dataclasses.replace(launch, strategy=s.half(second))
 
 
 def _one_recompute(launch: Launch) -> Launch:
-    """Return the launch that recomputes on all stages what the stage does that saves most."""
+    """Return the launch with the most memory-saving recompute of any stage on all stages."""
     s = launch.strategy
     most = max(entry.kind for entry in s.stage_recompute or ())
     strategy = dataclasses.replace(s, recompute=most, recompute_layers=ALL_LAYERS, stage_recompute=None)
@@ -27,8 +27,7 @@ def _one_recompute(launch: Launch) -> Launch:
 
 
 def switches_of_all(strategy: Strategy) -> dict[str, str]:
-    """Return the switches that say what all stages of a strategy keep on the host; {} where they differ, or where it
-    says nothing."""
+    """Return the switches for the common host shares of all stages; {} if shares differ or are unset."""
     entries = strategy.stage_offload
     if entries is None or len(set(entries)) > 1:
         return {}
@@ -36,7 +35,7 @@ def switches_of_all(strategy: Strategy) -> dict[str, str]:
 
 
 def _one_offload(launch: Launch) -> Launch:
-    """Return the launch whose stages all keep on the host what the one does that keeps most there."""
+    """Return the launch with the largest host share of any stage on all stages."""
     most = StageOffload(*(max(column) for column in zip(*(launch.strategy.stage_offload or ()), strict=True)))
     strategy = dataclasses.replace(launch.strategy, stage_offload=(most,) * launch.strategy.pp)
     switches = {**launch.switches, **switches_of_all(strategy)}
@@ -44,12 +43,14 @@ def _one_offload(launch: Launch) -> Launch:
 
 
 def _whole_stages(launch: Launch) -> Launch:
-    """Return the launch that recomputes all layers of which it recomputed some."""
+    """Return the launch that recomputes all layers instead of some."""
     return dataclasses.replace(launch, strategy=dataclasses.replace(launch.strategy, recompute_layers=ALL_LAYERS))
 
 
 def no_modules(reason: str) -> Limit:
-    """Return the limit "no modules but the attention core are recomputed"; whole layers keep less."""
+    """Return the limit "only the attention core is recomputed as a module"; the fix is full recompute, which keeps
+    less.
+    """
     return Limit(
         broken=lambda launch: launch.strategy.recompute > Recompute.FULL,
         reason=lambda launch: f"recompute={launch.strategy.recompute_name}: {reason}",

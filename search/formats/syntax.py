@@ -1,4 +1,4 @@
-"""Readers of syntaxes: a file as settings by dotted name."""
+"""Readers of syntaxes: settings of a file by dotted name."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from forerun.spaces.documents import parse_document
 from forerun.spaces.errors import RequestError
 
 _OVERRIDE = re.compile(r"(?:--|[+~]{1,2})?([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
-"""An override on a command line, as Hydra, OmegaConf and MaxText take it."""
+"""An override on a command line, of Hydra, OmegaConf and MaxText."""
 
 
 def document(source: LaunchFile) -> Mapping[str, Any]:
@@ -21,7 +21,7 @@ def document(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def documents(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the YAML or JSON files that a run is given together; dashes in names count as underscores.
+    """Return the YAML or JSON files given together for a run; dashes in names count as underscores.
 
     Raises:
         RequestError: a file cannot be read, or two state the same setting differently.
@@ -37,12 +37,12 @@ def documents(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def is_yaml(source: LaunchFile) -> bool:
-    """Whether the name of a file says YAML."""
+    """Whether a file name ends in a YAML suffix."""
     return source.suffix in (".yaml", ".yml")
 
 
 def is_script(source: LaunchFile) -> bool:
-    """Whether the name of a file says shell."""
+    """Whether a file name ends in a shell suffix."""
     return source.suffix in SCRIPTS
 
 
@@ -52,7 +52,7 @@ def json_with(source: LaunchFile, *keys: str) -> bool:
 
 
 def arguments(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the ``--name value`` arguments of the command of a script that has most of them.
+    """Return the ``--name value`` arguments of the command with the most arguments in a script.
 
     Names have underscores, and the one dash of short flags (``-b 8``, ``-tp 4``) stays.
     """
@@ -65,7 +65,7 @@ def arguments(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def script_notes(source: LaunchFile) -> list[str]:
-    """Return what reading a script left open or chose; nothing for other files."""
+    """Return the notes from reading a script; none for other files."""
     if not is_script(source):
         return []
     script = read_script(source.text, source.name, source.given)
@@ -85,7 +85,7 @@ def _short(words: Sequence[str]) -> dict[str, Any]:
 
 
 def overrides(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the ``name.of.setting=value`` words of a script's commands; values are YAML, as Hydra reads them.
+    """Return the ``name.of.setting=value`` words of a script's commands; values are YAML, as in Hydra.
 
     Raises:
         RequestError: the script cannot be read.
@@ -99,7 +99,7 @@ def overrides(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def dotted_arguments(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the ``--section.name value`` arguments of the commands of scripts beside a file, which overrule it."""
+    """Return the ``--section.name value`` arguments of commands in the given scripts, which override the file."""
     commands = [
         command for name, text in source.beside.items() for command in read_script(text, name, source.given).commands
     ]
@@ -110,7 +110,7 @@ def dotted_arguments(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def plain(text: str) -> Any:
-    """Return a word as the YAML value that it is, the word itself where it is none."""
+    """Return the YAML value of a word, or the word itself."""
     if re.search(r"[$`{}]", text) or len(text) > 2000:
         return text
     try:

@@ -10,24 +10,24 @@ from forerun.search.formats.shell import read_script
 from forerun.spaces.errors import RequestError, unknown
 
 FORMATS: tuple[Format, ...] = tuple(entry.load() for entry in ENTRIES)
-"""In the order in which a file is tried: the surest mark first."""
+"""Formats in the order of recognition, most specific first."""
 
 _STARTED = re.compile(r"(?:^|[;&\s(\"'])(?:source|\.|bash|sh|sbatch)\s+[\"']?(\S+?\.(?:sh|bash|slurm|sbatch))\b")
-"""A script that another one starts or reads."""
+"""A script started or read by another one."""
 _LAUNCHERS = ("srun", "mpirun", "torchrun", "python", "python3", "deepspeed", "accelerate", "exec", "time", "nohup")
 _NAMED = {
     "--deepspeed_config": "the JSON that --deepspeed_config names",
     "--job.config_file": "the TOML that --job.config_file names",
     "torchtitan.train": "the config_registry.py of its --module, with its --config as --entry and",
 }
-"""Marks of scripts whose program has its configuration in another file: that file."""
+"""Marks of scripts whose configuration is in another file -> that file."""
 _SAID = re.compile(r"^.*\b(?:echo|printf)\b.*$|^[ \t]*#.*$", re.MULTILINE)
-"""Lines that print, and comments."""
+"""Printing lines, and comments."""
 _CONFIGURATION = re.compile(r"[\w./-]{1,200}\.(?:yaml|yml|toml|json)")
 
 
 def _unset_program(source: LaunchFile) -> str:
-    """Return the variable that a script starts its program from, or its launcher, without setting it; "" for none."""
+    """Return the unset variable with a script's program or launcher; "" for none."""
     for command in read_script(source.text, source.name, source.given).commands:
         for before, word in zip(("", *command), command, strict=False):
             match = re.fullmatch(r"\$\{?([A-Za-z_]\w*|\d+)\}?", word)
@@ -37,18 +37,18 @@ def _unset_program(source: LaunchFile) -> str:
 
 
 def _program(command: Sequence[str]) -> int:
-    """Return the place of the program in a command: a file, a module, else the first word."""
+    """Return the position of the program in a command: a file, a module, else the first word."""
     named = (at for at, (before, word) in enumerate(pairwise(("", *command))) if word.endswith(".py") or before == "-m")
     return next(named, 0)
 
 
 def _handed(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Return the configurations that a script hands to its programs."""
+    """Return the configuration files that a script passes to its programs."""
     return [word for command in commands for word in command[_program(command) :] if _CONFIGURATION.fullmatch(word)]
 
 
 def writable() -> tuple[Format, ...]:
-    """Return the formats that a launch can be written in."""
+    """Return the formats that can write a launch."""
     return tuple(item for item in FORMATS if item.name in WRITTEN)
 
 
@@ -65,10 +65,10 @@ def format_named(name: str) -> Format:
 
 
 def recognised(source: LaunchFile) -> Format:
-    """Return the format that a file looks like.
+    """Recognise the format of a file.
 
     Raises:
-        RequestError: it looks like none.
+        RequestError: the format is not recognised.
     """
     for item in FORMATS:
         if item.recognise(source):

@@ -5,7 +5,7 @@ import re
 from forerun.spaces.documents.package_data import package_text
 
 _PART = re.compile(r"^\{\{(\w+)\}\}\n|\{\{(\w+)\}\}", re.MULTILINE)
-"""A part: on a line of its own it is left out, with its line, where it is empty."""
+"""A part of a template; an empty part alone on a line is removed with its line."""
 
 
 def filled(template: str, **parts: object) -> str:

@@ -51,7 +51,7 @@ NEAR_SCHEDULES = {
     "interleavedzerobubble": Schedule.INTERLEAVED,
     "loopedbfs": Schedule.INTERLEAVED,
 }
-"""Schedules that strategies do not name: the one that comes closest in order and memory."""
+"""Schedules missing in strategies -> the closest one in order and memory."""
 
 TITAN_LIMITS = (
     *COMMON,
@@ -79,9 +79,9 @@ TITAN_LIMITS = (
 )
 
 VARIABLE = "_varlen"
-"""Ending of a flavor of 0.2.2 whose attention takes documents of variable lengths."""
+"""Suffix of a flavor of 0.2.2 with attention over documents of variable lengths."""
 PACKED = r",?\s*\battn_backend=['\"](?:flex|varlen)['\"]|^flavor = \"\S+_(?:flex|varlen)\""
-"""Attention inside documents, by positions that begin anew with each."""
+"""Attention inside documents, by positions that restart in each document."""
 
 
 def parallelism(launcher: Launcher, launch: Launch, *, head: str, leave: Collection[str] = ()) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def parallelism(launcher: Launcher, launch: Launch, *, head: str, leave: Collect
 
 
 def _stages(launch: Launch, head: str) -> dict[str, Any]:
-    """Return the layers of stages: by torchtitan's own rule where it gives these stages, else module by module."""
+    """Return the layers of stages: by torchtitan's rule if it gives these stages, else module by module."""
     s = launch.strategy
     less = {Split.EVEN: (0, 0), Split.LIGHT_LAST: (0, 1), Split.LIGHT_ENDS: (1, 1)}
     if s.layers_per_stage is None and s.split in less and s.vpp <= 2:
@@ -116,14 +116,14 @@ def _stages(launch: Launch, head: str) -> dict[str, Any]:
 
 
 def adjust_titan(facts: LaunchFacts) -> None:
-    """Settle what is sharded, how a pipeline deals layers, and batches under it.
+    """Determine sharding, the division of layers, and batches in a pipeline.
 
     Raises:
         RequestError: stages or batches do not divide.
     """
     get, values = facts.get, facts.values
-    values.setdefault("shard", REST)  # all that is left
-    values.setdefault("zero", 3 if get("pp", 1) == 1 else 2)  # under a pipeline parameters stay gathered
+    values.setdefault("shard", REST)  # all remaining devices
+    values.setdefault("zero", 3 if get("pp", 1) == 1 else 2)  # in a pipeline parameters stay gathered
     flavor = (get("model.name"), re.sub("_(flex|varlen)$", "", str(get("model.flavor"))))
     layers = next((load_model(name).layer_count for name, known in FLAVORS.items() if known == flavor), None)
     if layers is not None:
@@ -193,7 +193,7 @@ def _schedule(written: str, source: str, notes: list[str]) -> Schedule:
 
 
 def _guessed(first: int, last: int, stages: int, notes: list[str]) -> Split:
-    """Return the split that the rule means where the number of layers is unknown."""
+    """Return the split of the rule for an unknown number of layers."""
     split = {(0, 0): Split.EVEN, (0, 1): Split.LIGHT_LAST, (1, 1): Split.LIGHT_ENDS}.get((first, last), Split.BALANCED)
     split = Split.EVEN if split == Split.LIGHT_ENDS and stages == 2 else split
     notes.append(f"the number of layers is unknown; {first} and {last} fewer in the first and last stage read as split")
@@ -207,8 +207,8 @@ def _of_parts(parts: Any, source: str) -> tuple[int, ...]:
 
 
 def dealt(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
-    """Return the layers of each stage under torchtitan's rule, where embedding and head count as ``first`` and ``last``
-    layers (``generate_llm_fqn_per_model_part``).
+    """Return the layers of each stage under torchtitan's rule, with embedding and head counted as ``first`` and
+    ``last`` layers (``generate_llm_fqn_per_model_part``).
 
     >>> dealt(30, 4, 1, 1), dealt(10, 4, 0, 1)
     ((7, 8, 8, 7), (3, 3, 3, 1))
@@ -226,6 +226,6 @@ def dealt(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
 
 
 def parts_text(parts: Sequence[Sequence[str]]) -> str:
-    """Return lists of module names as TOML and Python both write them."""
+    """Return lists of module names valid in TOML and Python."""
     inner = ", ".join("[" + ", ".join(f'"{name}"' for name in part) + "]" for part in parts)
     return f"[{inner}]"

@@ -1,7 +1,7 @@
 """PyTorch itself: a module that wraps a model in DistributedDataParallel or FSDP 2, and torchrun scripts.
 
-Replicas that hold everything are DDP (its buckets of 25 MiB), replicas that share states ``fully_shard``
-(torch.distributed.fsdp, PyTorch 2.6 on). What to shard apart, the blocks of the model, is the user's to name.
+Unsharded replicas use DDP (buckets of 25 MiB), sharded ones ``fully_shard`` (torch.distributed.fsdp, PyTorch 2.6 on).
+The user names the blocks to shard.
 """
 
 import ast
@@ -75,7 +75,7 @@ def write(launch: Launch) -> Files:
 
 
 def parse(source: LaunchFile) -> Imported:
-    """Read the facts of such a module; nothing of it is run."""
+    """Read the facts of such a module without running it."""
     facts = _facts(source)
     missing = [name for name in FACTS if name not in facts]
     if missing:
@@ -107,7 +107,7 @@ def _facts(source: LaunchFile) -> dict[str, Any]:
     """Return the plain values that a module assigns to names in capitals.
 
     Raises:
-        RequestError: it is no Python.
+        RequestError: the file is not Python.
     """
     return {
         one.targets[0].id: one.value.value
@@ -117,7 +117,7 @@ def _facts(source: LaunchFile) -> dict[str, Any]:
 
 
 def recognise(source: LaunchFile) -> bool:
-    """Whether a module says its strategy as those do that forerun writes."""
+    """Whether a module has the strategy constants written by forerun."""
     return source.suffix == ".py" and "\nSTRATEGY = " in source.text and "\nBATCH_PER_GPU = " in source.text
 
 

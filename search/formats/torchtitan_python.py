@@ -60,7 +60,7 @@ def read(source: LaunchFile) -> Stated:
 
 
 def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested calls by dotted name: each under the name of what is called, what only a run would know as such."""
+    """Return nested calls by dotted name: each under the called name, with unknown values marked."""
     flat: dict[str, Any] = {}
     for key, value in found.items():
         if isinstance(value, Mapping):
@@ -71,10 +71,10 @@ def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle which spelling it is, converters to 8 bits, and which layers are recomputed."""
+    """Determine the spelling, 8-bit converters, and recomputed layers."""
     settings, values = facts.settings, facts.values
     for section in ("training", "parallelism", "model_spec"):
-        settings.raw(section)  # the call itself: its arguments are settings of their own
+        settings.raw(section)  # the call itself; its arguments are separate settings
     adjust_titan(facts)
     if "training.num_tokens_per_microbatch_per_dp_rank" not in settings:
         facts.launcher = dataclasses.replace(facts.launcher, name=RELEASE, version="0.3.0")
@@ -105,7 +105,7 @@ SEQUENCES = ("local_batch", "global_batch", "mbs", "training.seq_len")
 
 
 def _settings(batches: tuple[str, ...]) -> Any:
-    """Return the function that writes settings, batches included by the keys ``batches``."""
+    """Return the function that writes settings, including batches by the keys ``batches``."""
     leave = {*TOKENS, *SEQUENCES} - {*batches}
     return lambda launch: parallelism(LAUNCHER, launch, head="lm_head", leave=leave)
 

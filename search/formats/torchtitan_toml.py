@@ -33,7 +33,7 @@ NAME, VERSION = "torchtitan-toml", "0.2.2"
 MAIN = "torchtitan.toml"
 
 CONVERTERS = {"fp8": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
-"""``model.converters`` of a precision."""
+"""``model.converters`` by precision."""
 MOVED = {
     "compile.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
     "model_registry.moe_comm_backend": "parallelism.expert_parallel_comm_backend",
@@ -82,7 +82,7 @@ def write(launch: Launch) -> Files:
 
 
 def _tables(values: dict[str, Any], name: str = "") -> str:
-    """Return settings as TOML's table ``name``, and those inside of it as tables of their own."""
+    """Return settings as TOML's table ``name``, and nested ones as separate tables."""
     lines = [f"{key} = {_toml(value)}\n" for key, value in values.items() if not isinstance(value, dict)]
     inner = [
         _tables(value, f"{name}.{key}" if name else key) for key, value in values.items() if isinstance(value, dict)
@@ -100,7 +100,7 @@ def _toml(value: Any) -> str:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle stages and batches, converters to 8 bits, and which layers are recomputed."""
+    """Determine stages and batches, 8-bit converters, and recomputed layers."""
     adjust_titan(facts)
     converters = str(facts.settings.raw("model.converters"))
     precision = "mxfp8" if "mx" in converters else "fp8" if "float8" in converters else None

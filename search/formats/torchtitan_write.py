@@ -1,4 +1,4 @@
-"""torchtitan's Python configuration, written: a module with a function that returns ``Trainer.Config``."""
+"""Writer of torchtitan's Python configuration: a module with a function that returns ``Trainer.Config``."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _RELEASE_DATA = 'HuggingFaceTextDataLoader.Config(dataset="c4")'
 
 
 def write(launch: Launch, stated: Mapping[str, Any], *, tokens: bool) -> Files:
-    """Return a module with the settings ``stated``; ``tokens``: for the main branch, which counts them."""
+    """Return a module with the settings ``stated``; ``tokens``: for the main branch, which counts tokens."""
     s = launch.strategy
     name, flavor = FLAVORS.get(launch.model.name, ("llama3", launch.model.name))
     switches = flags_of(launch, "torchtitan") | ({"model_registry.attn_backend": "varlen"} if launch.packed else {})

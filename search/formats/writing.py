@@ -1,7 +1,7 @@
-"""A launch through the table of a launcher: every key that decides something of it, with its value or its word.
+"""Writing of a launch by the table of a launcher: every relevant key with its value or word.
 
-The same table reads (``keys.read_keys``), so that a key is named once. What stands in a file beside its keys (the
-optimizer, the data, what a short run needs) is the launcher's own.
+The same table reads (``keys.read_keys``), so that a key is named once. Other contents of a file (optimizer, data,
+settings of a short run) belong to the launcher.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ from forerun.spaces.strategies import ALL_LAYERS, Placement, Recompute
 def settings_of(keys: Sequence[LaunchKey], launch: Launch, *, leave: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings of a launch by the first name of each key, without the decisions, or names, of ``leave``.
 
-    A key with words is left out where it has none for the launch, a fact of the model where the model has none.
+    A key without a word for the launch, or a fact that the model lacks, is omitted.
     """
     values = _decided(launch)
     found: dict[str, Any] = {}
@@ -34,7 +34,7 @@ def _word(key: LaunchKey, value: Any) -> Any:
     if key.words is None:
         return value
     words = [word for word, meaning in key.words.items() if meaning is not None and meaning == value]
-    if "true" in key.words:  # a flag; one that can only say yes is left out where it would say no
+    if "true" in key.words:  # a flag; one without a negative form is omitted if off
         return {"true": True, "false": False}.get(words[0]) if words else None
     return None if not words else int(words[0]) if words[0].isdecimal() else words[0]
 
@@ -45,7 +45,7 @@ def _decided(launch: Launch) -> dict[str, Any]:
     degrees = {name: getattr(s, name) for name in ("dp", "tp", "pp", "cp", "ep", "etp", "vpp", "mbs", "zero", "sp")}
     some = s.recompute_layers != ALL_LAYERS
     copies = s.copies if s.zero else s.dp
-    # Under a pipeline the batch of a replica is what one run of it works off in microbatches.
+    # In a pipeline the batch of a replica is all microbatches of one pipeline run.
     local = workload.global_batch // s.dp if s.pp > 1 else s.mbs
     return {
         **degrees,
@@ -72,7 +72,7 @@ def _decided(launch: Launch) -> dict[str, Any]:
 
 
 def nested(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted name as sections, later parts over earlier ones.
+    """Return settings by dotted name as sections, later parts override earlier ones.
 
     >>> nested({"a.b": 1, "c": 2}, {"a.d": 3})
     {'a': {'b': 1, 'd': 3}, 'c': 2}

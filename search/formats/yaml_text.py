@@ -13,7 +13,7 @@ _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null",
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that some reader could take for something else."""
+    """Dumper that quotes every text that a reader could misinterpret."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -1,4 +1,4 @@
-"""Training logs of every framework: step times, peak memory and how the run ended."""
+"""Training logs of every framework: step times, peak memory and end of the run."""
 
 from forerun.search.formats.logs.read import LogReport, read_log, stated_step_s
 

@@ -31,9 +31,9 @@ _CONSEQUENCE = re.compile(r"ChildFailedError|SignalException|CalledProcessError|
 _MARKS = (
     "memory exhausted alloc error exception interrupt exit fail timeout fault terminate oom cancelled signal".split()
 )
-"""Texts of which every line about an error has one: other lines are not searched."""
+"""Texts of which every error line contains one; other lines are not searched."""
 _NEAR = 24
-"""Lines within which a second exception is announced, where eight ranks write theirs in turn."""
+"""Number of lines within which a chained exception is announced, with eight ranks writing in turn."""
 End = tuple[Literal["oom", "failed"], int, str]
 """Kind of error, the number of its line, and the line."""
 
@@ -41,8 +41,8 @@ End = tuple[Literal["oom", "failed"], int, str]
 def end_of(lines: Sequence[str]) -> End | None:
     """Return the first cause of a failure; None without an error.
 
-    An error that other processes report once one has failed counts only where the log has no cause. Running out of
-    memory counts before all other errors, since several ranks print theirs in any order.
+    Errors that other processes report after a failure count only if the log has no cause. Running out of memory counts
+    before all other errors, since several ranks print theirs in any order.
     """
     crashes, consequences = list[End](), list[End]()
     for number, line in enumerate(lines):

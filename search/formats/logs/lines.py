@@ -1,4 +1,4 @@
-"""Lines of a log without what terminals and launchers add to them."""
+"""Lines of a log without terminal codes and launcher prefixes."""
 
 import math
 import re
@@ -17,7 +17,7 @@ _PREFIX = re.compile(
     re.VERBOSE,
 )
 LONGEST = 2000
-"""Characters of a line that are read: steps and errors are at its start."""
+"""Number of characters read per line: steps and errors are at its start."""
 
 
 def clean_lines(text: str) -> list[str]:
@@ -37,7 +37,7 @@ def _unprefixed(line: str) -> str:
 
 
 def number_of(value: Any) -> float | None:
-    """Return the finite number that a text or a value of a table states; None: it states none.
+    """Return the finite number in a text or a table value; None without one.
 
     >>> number_of("1,234.5"), number_of("..00"), number_of("9" * 400)
     (1234.5, None, None)

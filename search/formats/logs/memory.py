@@ -1,4 +1,4 @@
-"""Peak memory in the lines of a log, by what it counts."""
+"""Peak memory in the lines of a log, by kind."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _MACROS = {
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "MB": 2.0**20, "GB": 2.0**30}
 """Bytes by unit: training software counts gigabytes of 2^30 bytes; nanotron alone writes numbers of bytes in short."""
 _MARKS = ("max", "peak", "memory:", "reserved mem", "active mem", "total memory size")
-"""Texts of which every line that matches a pattern has one: other lines are not searched."""
+"""Texts of which every matching line contains one; other lines are not searched."""
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -37,14 +37,14 @@ _ALLOCATED = (
     _pattern(r"memory \((?P<unit>MB)\).*?\bmax allocated: NUMBER"),
     _pattern(r"MaxMemAllocated=NUMBERUNIT"),
     _pattern(r"GPU active mem \(UNIT\)ISNUMBER"),
-    _pattern(r"Total memory size: NUMBER UNIT"),  # MaxText: what XLA has planned
+    _pattern(r"Total memory size: NUMBER UNIT"),  # MaxText: XLA's plan
     _pattern(r"MOST(?i:mem(?:ory)?|allocated)(?i:[ _]*(?:allocated|usage|used))?\s*\(UNIT\)ISNUMBER"),
     _pattern(r"MOST(?i:mem(?:ory)?|allocated)(?i:[ _]*(?:allocated|usage|used))?ISNUMBER\s*UNIT"),
 )
 
 
 def peak_of(lines: Iterable[str]) -> tuple[float, MemoryKind] | None:
-    """Return the largest peak of all ranks in bytes, and its kind; reserved memory where the log has both."""
+    """Return the largest peak of all ranks in bytes, and its kind; reserved memory if the log has both."""
     reserved, allocated = 0.0, 0.0
     for line in lines:
         lower = line.lower()

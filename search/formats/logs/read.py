@@ -18,10 +18,10 @@ from forerun.spaces.units import parse_seconds
 
 LogOutcome = Literal["ok", "oom", "failed", "no progress"]
 WARM_UP = 3
-"""Steps left out at the start: kernels are compiled, caches and allocator warm up (Megatron-LM skips one, profilers
-three); of fewer than seven only the first is left out."""
+"""Steps skipped at the start, while kernels compile and caches and allocator warm up (Megatron-LM skips one, profilers
+three); of fewer than seven only the first is skipped."""
 RECOVERED = 2
-"""Step times after an error that show that the run went on."""
+"""Number of step times after an error that show a continued run."""
 _TIMES = ("step_s", "step_ms", "steps_per_s")
 _PEAKS = {"peak_gib": 2**30, "peak_mib": 2**20, "peak_bytes": 1}
 
@@ -33,16 +33,16 @@ class LogReport:
     Attributes
     ----------
     framework
-        Framework whose lines were understood; empty where it is not known.
+        Framework of the recognised lines; empty if unknown.
     step_times_s
-        Seconds of a step in the order of the log, warm-up included. Where the log has a line for every few steps, a
-        value is their mean.
+        Seconds of a step in the order of the log, warm-up included. With one line for several steps, a value is their
+        mean.
     skipped
-        Values of the warm-up, at the start of ``step_times_s``.
+        Number of warm-up values at the start of ``step_times_s``.
     last_step
-        Number of the last step; None where the log does not number them.
+        Number of the last step; None without step numbers.
     peak_bytes
-        Largest peak memory of a device in bytes; None where the log has none.
+        Largest peak memory of a device in bytes; None if the log has none.
     memory_kind
         Kind of memory of the peak: of live tensors ("allocated") or of the allocator ("reserved").
     outcome
@@ -68,7 +68,7 @@ class LogReport:
 
 
 def stated_step_s(text: str) -> float | None:
-    """Return the time of a step that a user states in place of a log, in s; None where the text is a file or no time.
+    """Return the step time that a user states in place of a log, in s; None if the text is a file or no time.
 
     >>> stated_step_s("9.3"), stated_step_s("210ms"), stated_step_s("train.log")
     (9.3, 0.21, None)
@@ -94,15 +94,15 @@ def read_log(log: str | Path, framework: str | None = None, pattern: str | None 
     log
         Text of the log, or the path of its file. CSV and JSON lines are read as tables of metrics.
     framework
-        Framework that wrote it, as in ``forerun list frameworks``; None: recognised from its lines.
+        Framework of the log, as in ``forerun list frameworks``; None: recognised from its lines.
     pattern
         Regular expression for lines with a step time, with a named group ``step_s``, ``step_ms`` or ``steps_per_s``,
-        and perhaps ``step`` (its number) and ``peak_gib``, ``peak_mib`` or ``peak_bytes``.
+        and optionally ``step`` (its number) and ``peak_gib``, ``peak_mib`` or ``peak_bytes``.
 
     Returns
     -------
     LogReport
-        Step times, peak memory and outcome. A log that is not understood has the outcome "no progress".
+        Step times, peak memory and outcome. An unrecognised log has the outcome "no progress".
 
     Raises
     ------
@@ -181,7 +181,7 @@ def _went_on(lines: Sequence[str], framework: str, pattern: re.Pattern[str] | No
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of the user's."""
+    """Compile a user's pattern."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -192,7 +192,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _peak(pattern: re.Pattern[str], lines: Sequence[str]) -> float | None:
-    """Return the largest peak that a pattern of the user's finds, in bytes."""
+    """Return the largest peak matched by a user's pattern, in bytes."""
     peaks = [
         number * _PEAKS[name]
         for line in lines

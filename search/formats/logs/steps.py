@@ -1,8 +1,8 @@
 """Step times in the lines of a log, one pattern a framework.
 
-A pattern has a group with the time of a step (``s``, ``ms``), the steps in a second (``per_s``) or the ``time`` at
-which the line was written, from which the time of a step is that between two lines over the steps between them.
-``step`` is the number of the step: several ranks print it, and it counts once.
+A pattern has a group with the time of a step (``s``, ``ms``), the steps in a second (``per_s``) or the ``time`` of the
+line; in the last case a step's time is the difference of two lines over their steps. ``step`` is the number of the
+step: a step printed by several ranks counts once.
 """
 
 import re
@@ -17,12 +17,12 @@ _NUMBER = r"[0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
 _TIME = r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 LONGEST_S = 1e6
-"""Longest plausible step: a larger number is something else."""
+"""Longest plausible step: larger numbers are no step times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Time of a step in seconds; ``covered``: the steps that it is a mean of; ``number``: of the last of them."""
+    """Time of a step in seconds; ``covered``: number of averaged steps; ``number``: number of the last step."""
 
     seconds: float
     covered: int = 1
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StepPattern:
-    """Lines of a framework that have a step time; all of them have the text ``mark``."""
+    """Lines of a framework with a step time; all contain the text ``mark``."""
 
     framework: str
     mark: str
@@ -133,7 +133,7 @@ _OF_TRAINING = re.compile(r"^(?:$|.*\b(?:epoch|steps?|train\w*|iter\w*))", re.IG
 
 
 def steps_of(lines: Sequence[str], framework: str | None = None) -> tuple[str, list[Step]]:
-    """Find the framework that wrote some lines, and their step times.
+    """Find the framework and the step times of some lines.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def steps_of(lines: Sequence[str], framework: str | None = None) -> tuple[str, l
     Returns
     -------
     tuple
-        Name of the framework (empty: unknown) and the steps, in the order of the log; none where no pattern matches.
+        Name of the framework (empty: unknown) and the steps, in the order of the log; none without a match.
     """
     for one in sorted(PATTERNS, key=lambda one: one.framework != framework):
         if steps := timed_steps(one.pattern, (line for line in lines if one.mark in line)):
@@ -177,7 +177,7 @@ def timed_steps(pattern: re.Pattern[str], lines: Iterable[str]) -> list[Step]:
 
 
 def _seconds(groups: dict[str, str | None]) -> float | None:
-    """Return the seconds that a line states."""
+    """Return the seconds in a line."""
     scale = _THOUSANDS.get(groups.get("times") or "", 1.0)
     for names, factor in ((("s", "step_s"), 1.0), (("ms", "step_ms"), 1e-3)):
         for name in names:
@@ -188,7 +188,7 @@ def _seconds(groups: dict[str, str | None]) -> float | None:
 
 
 def _stamp(text: str | None) -> float | None:
-    """Return a written time as seconds; None where no calendar has it."""
+    """Return a timestamp in seconds; None if invalid."""
     try:
         return datetime.fromisoformat((text or "").replace(",", ".")).timestamp()
     except (ValueError, OverflowError):
@@ -196,7 +196,7 @@ def _stamp(text: str | None) -> float | None:
 
 
 def between(stamps: Sequence[tuple[int, float]]) -> list[Step]:
-    """Return the steps between numbered times in seconds."""
+    """Return the step times between numbered timestamps, in s."""
     steps = []
     for (first, begin), (last, end) in pairwise(stamps):
         if last > first and end > begin:
@@ -205,7 +205,7 @@ def between(stamps: Sequence[tuple[int, float]]) -> list[Step]:
 
 
 def _bar_steps(lines: Iterable[str]) -> list[Step]:
-    """Read the progress bar (tqdm) of the training: of those that count steps the one that got furthest."""
+    """Read the progress bar (tqdm) of the training: the step-counting bar with the largest count."""
     bars: dict[tuple[str, str], dict[int, Step]] = {}
     for line in lines:
         match = _BAR.search(line) if "it/s" in line or "s/it" in line else None

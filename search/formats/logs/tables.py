@@ -1,6 +1,6 @@
-"""Metrics as tables: CSV and JSON lines, as Weights & Biases and MLflow export them or a script writes them.
+"""Metrics as tables: CSV and JSON lines, as exported by Weights & Biases and MLflow or written by scripts.
 
-A column counts as step times by its name; without one, from times and numbers of steps.
+Step times come from a column by its name, else from times and numbers of steps.
 """
 
 import csv
@@ -37,14 +37,14 @@ _CLOCK_NAMES = {
     "time_s": 1.0,
     "elapsed_time": 1.0,
 }
-"""Columns that say when, and their unit in seconds: MLflow counts milliseconds."""
+"""Columns of timestamps, and their unit in seconds: MLflow counts milliseconds."""
 _UNITS = {"gi": 2.0**30, "gb": 2.0**30, "mi": 2.0**20, "mb": 2.0**20, "bytes": 1.0}
 _MLFLOW = re.compile(r"^(\d{12,14}) (\S+) (\d+)$")
 Rows = Sequence[Mapping[str, Any]]
 
 
 def rows_of(text: str) -> Rows | None:
-    """Read a table; None where the text is not one."""
+    """Read a table; None if the text is no table."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return None
@@ -90,7 +90,7 @@ def _time(value: Any) -> float | None:
 
 
 def table_steps(rows: Rows, metric: str = "") -> list[Step]:
-    """Read the step times of a table; ``metric``: name of the file, which MLflow gives that of the metric."""
+    """Read the step times of a table; ``metric``: name of the file, which in MLflow is the metric."""
     if metric and all(set(row) == {"timestamp", "value", "step"} for row in rows) and _STEP_TIME.search(metric.lower()):
         rows = [{metric: row["value"], "step": row["step"]} for row in rows]
     if all({"key", "value"} <= set(row) for row in rows):  # MLflow, one metric a row
@@ -121,7 +121,7 @@ def _integer(value: Any) -> int | None:
 
 
 def table_peak(rows: Rows) -> float | None:
-    """Return the largest peak of a table in bytes, where the name of its column states the unit."""
+    """Return the largest peak of a table in bytes, if the name of its column has the unit."""
     peaks = []
     for row in rows:
         for name, cell in row.items():

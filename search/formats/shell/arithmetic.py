@@ -34,16 +34,16 @@ Write = Callable[[str, int | None], None]
 
 
 def arithmetic(node: "Node", read: Read, write: Write) -> int | None:
-    """Return the value of an expression, None where only a run would know it.
+    """Return the value of an expression, None if unknown before a run.
 
     Parameters
     ----------
     node
-        The expression, or the brackets around it.
+        The expression, or its brackets.
     read
-        Gives the value of a name, a number or an expansion.
+        Function that returns the value of a name, a number or an expansion.
     write
-        Assigns a variable.
+        Function that assigns a variable.
     """
     parts = node.named_children
     match node.type:

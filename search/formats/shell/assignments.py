@@ -48,12 +48,12 @@ def _assign_element(reader: ScriptReader, name: str, key: list[str], new: str) -
 
 
 def declare(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow ``export`` and its like."""
+    """Follow ``export`` and similar commands."""
     return declare_words(reader, node.children)
 
 
 def declare_words(reader: ScriptReader, nodes: Sequence["Node"]) -> StatementOutcome:
-    """Follow the words of ``export`` and its like, which are assignments."""
+    """Follow the words of ``export`` and similar commands, which are assignments."""
     word, *parts = nodes
     whole = any(re.fullmatch(r"-\w*i\w*", text_of(part)) for part in parts)
     for part in parts:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _DECIDING = re.compile(r"\b[A-Za-z_]\w*\+?=|--\w")
-"""Statements that may decide something of a run: assignments and options."""
+"""Statements that may affect a run: assignments and options."""
 
 
 def negate(reader: ScriptReader, node: "Node") -> StatementOutcome:
@@ -21,7 +21,7 @@ def negate(reader: ScriptReader, node: "Node") -> StatementOutcome:
 
 
 def follow_list(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow ``a && b`` and ``a || b``: b only where the success of a says so."""
+    """Follow ``a && b`` and ``a || b``: b only if the result of a requires it."""
     left, right = node.named_children[0], node.named_children[-1]
     joint = next(child.type for child in node.children if child.type in ("&&", "||"))
     outcome = reader.run(left)
@@ -36,7 +36,7 @@ def follow_list(reader: ScriptReader, node: "Node") -> StatementOutcome:
 
 
 def follow_if(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow the branch of an ``if`` whose condition holds; none where that cannot be decided."""
+    """Follow the branch of an ``if`` with a true condition; none if undecidable."""
     taken = False
     for conditions, body in _branches(node):
         truth = False if taken else True if conditions is None else reader.truth(conditions)
@@ -49,7 +49,7 @@ def follow_if(reader: ScriptReader, node: "Node") -> StatementOutcome:
 
 
 def follow_case(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow the first branch of a ``case`` whose pattern its word has; none where that cannot be decided."""
+    """Follow the first branch of a ``case`` with a matching pattern; none if undecidable."""
     value = node.child_by_field_name("value")
     assert value is not None
     text, taken = reader.words.text(value), False
@@ -66,7 +66,7 @@ def follow_case(reader: ScriptReader, node: "Node") -> StatementOutcome:
 
 
 def _branch(reader: ScriptReader, nodes: Sequence["Node"], *, taken: bool) -> None:
-    """Follow a branch; what only a branch that is not taken assigns is empty, as in a shell."""
+    """Follow a branch; variables assigned only in other branches are empty, as in a shell."""
     if taken:
         reader.block(nodes)
         return

@@ -1,4 +1,4 @@
-"""Commands of a script: those of the shell itself, functions, scripts and programs."""
+"""Commands of a script: shell built-ins, functions, scripts and programs."""
 
 import itertools
 import re
@@ -23,12 +23,12 @@ _NO_WORDS = ("variable_assignment", "herestring_redirect", "file_redirect", "com
 
 
 def follow_command(reader: ScriptReader, node: "Node", more: Sequence["Node"] = ()) -> StatementOutcome:
-    """Follow a command: assignments before it, then itself by its first word; ``more`` are further words."""
+    """Follow a command: leading assignments, then the command by its first word; ``more`` are further words."""
     for child in node.named_children:
         if child.type == "variable_assignment":
             assign(reader, child)
     parts = [child for child in node.named_children if child.type not in _NO_WORDS]
-    if parts and text_of(parts[0]) in DECLARING:  # on the line after assignments, which the grammar joins
+    if parts and text_of(parts[0]) in DECLARING:  # a command on the line after assignments, joined by the grammar
         return declare_words(reader, parts)
     reader.count_words(len(parts))
     words = reader.words.fields([*parts, *more])
@@ -120,7 +120,7 @@ _OF_THE_SHELL: Mapping[str, Callable[[ScriptReader, list[str]], StatementOutcome
 
 
 def _start(reader: ScriptReader, words: tuple[str, ...]) -> None:
-    """Keep the words of a program; follow the script that a shell is handed, by name or as a word."""
+    """Store the words of a program; follow a script passed to a shell, by name or as a word."""
     at = next((at for at, word in enumerate(words) if word in (*SHELLS, "source", ".")), len(words))
     rest = words[at + 1 :]
     flag = next((place for place, word in enumerate(rest[:2]) if re.fullmatch(r"-\w*c", word)), None)
@@ -135,7 +135,7 @@ def _start(reader: ScriptReader, words: tuple[str, ...]) -> None:
 
 
 def _follow_text(reader: ScriptReader, text: str, source: str, arguments: Sequence[str]) -> None:
-    """Follow the text of a word or of another script, with arguments of its own where it is given any."""
+    """Follow the text of a word or of another script, with its own arguments, if any."""
     variables = reader.variables
     outer, outer_source = variables.arguments, variables.values["BASH_SOURCE"]
     variables.arguments = [*arguments] or outer
@@ -168,6 +168,6 @@ def sbatch_words(text: str) -> list[str]:
 
 
 def define(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Keep a function."""
+    """Store a function."""
     reader.functions[text_of(node.named_children[0])] = node.named_children[-1]
     return StatementOutcome.SUCCESS

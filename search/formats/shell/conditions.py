@@ -1,4 +1,4 @@
-"""Conditions of a script, evaluated from texts and numbers; None for those that only a run would decide."""
+"""Conditions of a script, evaluated from texts and numbers; None for conditions unknown before a run."""
 
 import fnmatch
 import glob
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*|\d+)|\{([A-Za-z_]\w*|\d+)\})")
 _SIMPLE = re.compile(r"\^?[\w. -]*(?:\.\*)?[\w. -]*\$?")
-"""Regular expressions that mean the same to a shell and to Python, and end soon."""
+"""Regular expressions with equal meaning in shell and Python, and bounded run time."""
 _ORDER: Mapping[str, Callable[[int, int], bool]] = {
     "-eq": lambda a, b: a == b,
     "-ne": lambda a, b: a != b,
@@ -25,25 +25,25 @@ _ORDER: Mapping[str, Callable[[int, int], bool]] = {
     "-le": lambda a, b: a <= b,
 }
 _EXTENDED = re.compile(r"[@?*+!]\(")
-"""Patterns that only an option of bash knows."""
+"""Patterns that need an option of bash."""
 _FILES = tuple("-" + letter for letter in "abcdefghkprstuwxLOGSN")
 
 
 def negated(value: bool | None) -> bool | None:
-    """Return the opposite of a truth that may be open."""
+    """Return the negation of a truth value, None for an unknown one."""
     return None if value is None else not value
 
 
 def both(left: bool | None, right: bool | None) -> bool | None:
-    """Combine two conditions: a false one decides."""
+    """Combine two conditions: a false one makes the result false."""
     return False if left is False or right is False else None if left is None or right is None else True
 
 
 class Conditions:
-    """Evaluates the tests of one script."""
+    """Evaluator of the tests of one script."""
 
     def __init__(self, words: ScriptWords, variables: Variables) -> None:
-        """Take the expansion of words, and the variables that tests name."""
+        """Take the expansion of words, and the variables of tests."""
         self._words = words
         self._variables = variables
 
@@ -81,7 +81,7 @@ class Conditions:
         return fnmatch.fnmatchcase(text, pattern)
 
     def _flat(self, nodes: Sequence["Node"]) -> list[str]:
-        """Return the words of a test whose grammar is that of its words."""
+        """Return the words of a test in ``[`` syntax."""
         words: list[str] = []
         for node in nodes:
             if node.type in ("binary_expression", "unary_expression"):
@@ -114,7 +114,7 @@ class Conditions:
             return None
         reference = _REFERENCE.fullmatch(text)
         if reference and self._variables.is_unset(reference[1] or reference[2]):
-            text = ""  # nobody sets it: the script's own default counts, as it does where nothing is exported
+            text = ""  # unset: the script's default counts, as without an exported value
         if UNKNOWN.search(text) or symbol not in ("-z", "-n"):
             return None
         return (text == "") == (symbol == "-z")

@@ -13,9 +13,9 @@ class Given:
     arguments
         Its arguments, in order.
     variables
-        The environment; these win over the script's own assignments.
+        The environment; these override the script's own assignments.
     bare
-        Whether it is known to start without arguments; else, where there are none, they are unknown.
+        Whether it is known to start without arguments; otherwise missing arguments are unknown.
     scripts
         Texts by file name of scripts that it may read (``source models/x.sh``).
     """

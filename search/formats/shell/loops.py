@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 _MOST_TURNS = 1000
 _OPTIONS_OF_A_RUN = 3
-"""Options from which on a command is a run, of which a launch has one."""
+"""Number of options from which a command counts as a run; a launch has one run."""
 
 
 def follow_for(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow a loop over words; over one value where the user gave it."""
+    """Follow a loop over words; over the user's value, if given."""
     variable, *values = [child for child in node.named_children if child.type not in ("comment", "do_group")]
     over = any(child.type == "in" for child in node.children)
     words = reader.words.fields(values) if over else [*(reader.variables.arguments or ())]
@@ -23,7 +23,7 @@ def follow_for(reader: ScriptReader, node: "Node") -> StatementOutcome:
     turns = _Turns(reader, node)
     if any(UNKNOWN.search(word) for word in words):
         reader.left_out("loop over", values or [node])
-        with reader.variables.restored():  # a run on each of some hosts is a run
+        with reader.variables.restored():  # runs on several hosts are one run
             reader.variables.forget(name)
             turns.follow()
         return StatementOutcome.SUCCESS
@@ -39,7 +39,7 @@ def follow_for(reader: ScriptReader, node: "Node") -> StatementOutcome:
 
 
 def follow_while(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow a loop with a condition, as long as the condition is decided and something changes."""
+    """Follow a loop with a condition, while the condition is decidable and variables change."""
     conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
     counts = node.type == "c_style_for_statement"
     for child in node.children_by_field_name("initializer"):
@@ -68,7 +68,7 @@ def _counted(reader: ScriptReader, conditions: list["Node"]) -> bool | None:
 
 
 class _Turns:
-    """Follows the turns of one loop; of several runs that they start, the first one counts."""
+    """Turns of one loop; the first of several started runs counts."""
 
     def __init__(self, reader: ScriptReader, node: "Node") -> None:
         self._reader = reader
@@ -78,7 +78,7 @@ class _Turns:
         self._runs: list[list[tuple[str, ...]]] = []
 
     def follow(self) -> bool:
-        """Follow one turn and return whether the loop goes on."""
+        """Follow one turn and return whether the loop continues."""
         start = len(self._reader.commands)
         goes_on = True
         try:
@@ -97,11 +97,11 @@ class _Turns:
         return goes_on
 
     def cut_short(self) -> None:
-        """Add the note that further turns are not followed."""
+        """Add a note on turns that are not followed."""
         self._reader.note(f"the loop has not ended after {_MOST_TURNS:,} turns; further ones are left out", self._node)
 
     def choose(self, over: str) -> None:
-        """Leave out the runs of later turns, with a note."""
+        """Drop the runs of later turns, with a note."""
         if len(self._runs) < 2:
             return
         self._reader.note(f"the loop over {over[:80]} starts several runs; the first one is read", self._node)

@@ -1,4 +1,4 @@
-"""Output of command substitutions, where functions of the script and the shell's own commands print it."""
+"""Output of command substitutions, printed by functions of the script and shell built-ins."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _WHOLE = re.compile(r"(?!.*\*\*)[\d\s()*/%+-]{1,200}", re.DOTALL)
-"""Arithmetic of whole numbers that means the same to ``expr``, ``bc`` and the shell."""
+"""Arithmetic of whole numbers with equal meaning in ``expr``, ``bc`` and the shell."""
 _MOST_NUMBERS = 10_000
 
 
 def output(reader: ScriptReader, node: "Node") -> str | None:
-    """Return the output of a substitution; None where a program, or an open condition, has a part in it.
+    """Return the output of a substitution; None if it depends on a program or an undecidable condition.
 
     A script that the substitution submits is followed: ``JOB=$(sbatch --parsable <<EOF ...)``.
     """
@@ -92,4 +92,4 @@ PRINTERS: Mapping[str, Callable[[ScriptReader, list[str]], str | None]] = {
     "expr": lambda reader, words: _calculated(reader, " ".join(words)),
     **dict.fromkeys(("cat", "tee"), lambda reader, words: None),
 }
-"""Commands that print: what, None where it is in a file."""
+"""Printing commands -> their text, None for the content of a file."""

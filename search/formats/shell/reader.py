@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _DEEPEST = 4
-"""Scripts that read one another; published ones go two deep."""
+"""Deepest nesting of scripts; published ones have two levels."""
 MOST_STATEMENTS, MOST_WORDS = 5_000, 50_000
-"""Statements that a script may run, and words of the commands among them: a second of work."""
+"""Most statements and command words of a script: a second of work."""
 
 
 class StatementOutcome(Enum):
@@ -27,9 +27,9 @@ class StatementOutcome(Enum):
     SUCCESS = auto()
     FAILURE = auto()
     UNKNOWN = auto()
-    """A test that only a run would decide."""
+    """A test that is undecidable before a run."""
     STARTED = auto()
-    """A program, which is taken to succeed."""
+    """A program, which is assumed to succeed."""
 
     @classmethod
     def of(cls, truth: bool | None) -> "StatementOutcome":
@@ -38,7 +38,7 @@ class StatementOutcome(Enum):
 
 
 class Leave(Exception):
-    """Leaves a loop, a function or the script, by the word that says so."""
+    """Exit from a loop, a function or the script, by its word."""
 
     def __init__(self, word: str) -> None:
         """Take ``break``, ``continue``, ``return`` or ``exit``."""
@@ -50,7 +50,7 @@ Follow = Callable[["ScriptReader", "Node"], StatementOutcome]
 
 
 class ScriptReader:
-    """Follows a script statement by statement; ``statements`` has a function for each kind."""
+    """Reader of a script statement by statement; ``statements`` has a function for each kind."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class ScriptReader:
         self.notes[text if node is None else f"line {line_of(node)}: {text}"] = None
 
     def left_out(self, kind: str, nodes: Sequence["Node"]) -> None:
-        """Add the note that a condition cannot be decided."""
+        """Add a note on an undecidable condition."""
         shown = " ".join("; ".join(text_of(node) for node in nodes).split())[:80]
         self.note(f"the {kind} {shown!r} cannot be decided; its branches are left out", nodes[0])
 
     def inside(self, text: str, source: str) -> None:
-        """Follow a script, or the text of a word or a here-document as one."""
+        """Follow a script, or the text of a word or a here-document."""
         if self._depth >= _DEEPEST:
             return
         root, notes = parse_shell(text, source, self._until_s)
@@ -111,7 +111,7 @@ class ScriptReader:
             self._depth -= 1
 
     def block(self, nodes: Sequence["Node"]) -> StatementOutcome:
-        """Follow statements one after the other; the last one decides."""
+        """Follow statements one after the other; the last one gives the outcome."""
         outcome = StatementOutcome.SUCCESS
         for node in nodes:
             if node.type not in ("comment", "heredoc_body"):
@@ -124,7 +124,7 @@ class ScriptReader:
         Raises
         ------
         RequestError
-            If the script runs for too long.
+            The script runs for too long.
         """
         self._statements += 1
         if self._statements > MOST_STATEMENTS:
@@ -140,12 +140,12 @@ class ScriptReader:
         Raises
         ------
         RequestError
-            If the commands of the script have too many.
+            The commands of the script have too many words.
         """
         self._words += count
         if self._words > MOST_WORDS:
             raise RequestError(f"{self.source} runs commands of more than {MOST_WORDS:,} words")
 
     def truth(self, nodes: Sequence["Node"]) -> bool | None:
-        """Evaluate conditions, of which the last decides; None where it is a program, which may fail."""
+        """Evaluate conditions, the last one decides; None for a program, which may fail."""
         return {StatementOutcome.SUCCESS: True, StatementOutcome.FAILURE: False}.get(self.block(nodes))

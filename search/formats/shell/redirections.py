@@ -16,10 +16,10 @@ _FROM_OUTPUT = re.compile(r"1?>|&>")
 
 
 def follow_redirected(reader: ScriptReader, node: "Node") -> StatementOutcome:
-    """Follow a statement with redirections: a here-document is a file that is written, or a script."""
+    """Follow a statement with redirections: a here-document is a written file or a script."""
     outer = reader.printed
     if any(child.type == "file_redirect" and _FROM_OUTPUT.match(text_of(child)) for child in node.children):
-        reader.printed = None  # what it prints goes elsewhere
+        reader.printed = None  # its output is redirected
     outcome = _follow_body(reader, node)
     reader.printed = outer
     return outcome
@@ -42,7 +42,7 @@ def _follow_body(reader: ScriptReader, node: "Node") -> StatementOutcome:
 
 
 def _read_text(reader: ScriptReader, statement: "Node") -> str | None:
-    """Return the here-document that ``read -d ''`` puts into a variable as a whole; None for a ``read`` of lines."""
+    """Return the here-document that ``read -d ''`` assigns to a variable; None for a ``read`` of lines."""
     document = next((child for child in statement.children if child.type == "heredoc_redirect"), None)
     return None if document is None or not re.search(r"\s-r?d\b", text_of(statement)) else _here_text(reader, document)
 

@@ -1,4 +1,4 @@
-"""A launch script as the commands it would start, read and never run."""
+"""Commands that a launch script would start, without running it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """Commands of a script as words, its variables, its ``#SBATCH`` words, files it writes, and what was left out."""
+    """Commands of a script as words, its variables, its ``#SBATCH`` words, written files, and skipped parts."""
 
     commands: tuple[tuple[str, ...], ...]
     variables: Mapping[str, str | Sequence[str]]
@@ -32,15 +32,15 @@ class Script:
 
 
 def read_script(text: str, source: str, given: Given = NOTHING) -> Script:
-    """Read a shell script, or a bare list of arguments, as if it were started with what was ``given``.
+    """Read a shell script, or a bare list of arguments, as started with the ``given`` arguments and environment.
 
-    Conditions that compare texts and numbers of the script are decided; branches of the others are left out, with a
-    note.
+    Conditions that compare texts and numbers of the script are decided; branches of other conditions are skipped, with
+    a note.
 
     Raises
     ------
     RequestError
-        If quotes or brackets do not close, or variables grow without end.
+        Quotes or brackets do not close, or variables grow without end.
     """
     if "\0" in text:
         raise RequestError(f"{source} is not a text file (it has null bytes)")

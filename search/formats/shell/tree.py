@@ -13,22 +13,23 @@ if TYPE_CHECKING:
 _PLACEHOLDER = re.compile(r"(?<![<\w])<([A-Za-z][\w ,./:'-]*\w)>(?![\w&(])")
 """Placeholders of a template (``<YOUR DIRECTORY>``): to a shell, two redirections."""
 PLACEHOLDER = re.compile(r"«[^«»]*»")
-"""Words that are read in their places."""
+"""Kinds of nodes that are words."""
 _OPENERS = {
     **{'"': '"', "'": "'", "`": "`", "(": ")", "$(": ")", "{": "}", "${": "}", "[": "]", "[[": "]]", "((": "))"},
     **{"if": "fi", "case": "esac", "while": "done", "for": "done", "until": "done", "do": "done"},
 }
-"""Opening words and brackets with those that close them."""
+"""Opening words and brackets with their closing ones."""
 _COMMENT = re.compile(r"`\s*#[^`\n]*`")
 """Comments between the words of a command (`` `# text` ``), in which the grammar loses the second backtick."""
 _LONGEST_NUMBER = 18
 MOST_NODES = 100_000
-"""Words, marks and statements of a script, which take a second to follow; published ones have a tenth."""
+"""Words, marks and statements of a script, a second of work; published scripts have a tenth."""
 MOST_BYTES, MOST_BACKTICKS = 1 << 17, 1_000
-"""Bytes and backticks of a script. Substitutions that are never closed take the square of their number in memory, and
-the parser cannot be stopped while it looks for their ends."""
+"""Most bytes and backticks of a script. Unclosed substitutions need memory quadratic in their number, and the parser
+cannot be interrupted meanwhile."""
 LONGEST_PARSE_S = 2.0
-"""Processor time for parsing a script, in s. Shell of the largest size takes 0.1 s, other text a power of its size."""
+"""Processor time for parsing a script, in s. A shell script of the largest size takes 0.1 s, other text superlinear
+time."""
 _CHUNK = 4096
 
 
@@ -42,17 +43,17 @@ def parse_shell(text: str, source: str, until_s: float | None = None) -> tuple["
     source
         Its name, for messages.
     until_s
-        Processor time of the thread at which parsing is given up, in s (None: ``LONGEST_PARSE_S`` from now).
+        Processor time of the thread limit of parsing, in s (None: ``LONGEST_PARSE_S`` from now).
 
     Returns
     -------
     tuple
-        The root of its tree, and a note for each part that the grammar does not have.
+        The root of its tree, and a note for each part unknown to the grammar.
 
     Raises
     ------
     RequestError
-        If a quote, a bracket or a statement is never closed, or the script is too large or takes too long to parse.
+        A quote, a bracket or a statement is never closed, or the script is too large or takes too long to parse.
     """
     notes: list[str] = []
     content = _without_placeholders(_COMMENT.sub("", text.replace("\r\n", "\n"))).encode()
@@ -89,7 +90,7 @@ def _root(content: bytes, source: str, until_s: float) -> "Node":
             lambda offset, _: content[offset : offset + _CHUNK],
             progress_callback=lambda offset, has_error: time.thread_time() > until_s,
         ).root_node
-    except ValueError:  # parsing was given up
+    except ValueError:  # parsing was stopped
         raise RequestError(f"{source} takes too long to parse as a shell script; is it one?") from None
 
 
@@ -116,7 +117,7 @@ def _without_placeholders(text: str) -> str:
 
 
 def _errors(root: "Node") -> Iterator["Node"]:
-    """Iterate over the outermost nodes that the grammar does not have, and over those that are missing."""
+    """Iterate over the outermost nodes unknown to the grammar, and over missing ones."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

@@ -8,7 +8,7 @@ from forerun.search.formats.shell.given import Given
 from forerun.spaces.errors import RequestError
 
 LARGEST_TEXT = 1 << 20
-"""Characters that all values of a script may have together after expansion: scripts of real runs have thousands."""
+"""Most characters of all values of a script after expansion; real scripts have thousands."""
 
 Value = str | list[str] | dict[str, str]
 
@@ -31,7 +31,7 @@ class Variables:
         """None: nobody said with which arguments the script is started."""
 
     def value(self, name: str) -> Value | None:
-        """Return the value of a variable or an argument, None where it has none or only a run would know it."""
+        """Return the value of a variable or an argument, None if unset or unknown before a run."""
         if name == "#":
             return str(len(self.arguments or ()))
         if not name.isdecimal():
@@ -44,12 +44,12 @@ class Variables:
         return "" if self._bare and place else None
 
     def is_unset(self, name: str) -> bool:
-        """Whether nothing sets a name, so that it is empty unless the environment has it."""
+        """Whether a name is never set, so that it is empty unless the environment has it."""
         return name not in self.unknown and self.value(name) is None
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Undo in the end what a subshell assigns."""
+        """Undo the assignments of a subshell at its end."""
         values, unknown, arguments = dict(self.values), set(self.unknown), self.arguments
         try:
             yield
@@ -62,11 +62,11 @@ class Variables:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Variables that a turn of a loop may change."""
+        """Snapshot of the variables that a turn of a loop may change."""
         return dict(self.values), frozenset(self.unknown), tuple(self.arguments or ())
 
     def assign(self, name: str, value: Value) -> None:
-        """Set a variable, unless the user gave its value; one made of a command substitution becomes unknown."""
+        """Set a variable, unless the user gave its value; a value from a command substitution is unknown."""
         if name in self._given:
             return
         self.unknown.discard(name)
@@ -92,12 +92,12 @@ class Variables:
             self.arguments = self.arguments[count:]
 
     def spend(self, text: str) -> str:
-        """Count ``text`` against the bound.
+        """Count ``text`` against the limit of characters.
 
         Raises
         ------
         RequestError
-            If the script's variables grow without end.
+            The script's variables grow without end.
         """
         self._spent += len(text)
         if self._spent > LARGEST_TEXT:
@@ -108,6 +108,6 @@ class Variables:
 
     @property
     def stated(self) -> dict[str, str | Sequence[str]]:
-        """Variables at the end of the script; of those that only a run would know, a reference."""
+        """Variables at the end of the script; unknown ones as references."""
         known = {name: list(value) if isinstance(value, dict) else value for name, value in self.values.items()}
         return {**known, **{name: f"${name}" for name in self.unknown}}

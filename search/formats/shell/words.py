@@ -1,7 +1,7 @@
-"""Words of a script with variables in their places, as text: nothing is ever executed.
+"""Expansion of the words of a script as text, without execution.
 
-What only a run would know stays as written, without blanks, so that it is one word wherever it is read again: a
-variable that nobody sets as ``$NAME``, a command substitution as ``$(command…)``.
+Values unknown before a run stay as written, without blanks, so that they remain one word: an unset variable as
+``$NAME``, a command substitution as ``$(command…)``.
 """
 
 import fnmatch
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _NESTED = re.compile(r"\$\(\((.{0,200})\)\)", re.DOTALL)
-"""Arithmetic inside of arithmetic."""
+"""Deepest nesting of arithmetic."""
 UNKNOWN = re.compile(r"[$`]")
-"""Mark of a text whose value only a run would know."""
+"""Mark of a text with an unknown value."""
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _DEFAULTS = (":-", "-", ":=", "=", ":+", "+")
@@ -30,7 +30,7 @@ _ELEMENTS = ("@", "*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Part of a word: elements of an array, or one text; ``quoted`` or not, and whether blanks in it end words."""
+    """Part of a word: elements of an array, or one text; ``quoted`` or not, and whether its blanks end words."""
 
     elements: tuple[str, ...]
     quoted: bool
@@ -43,7 +43,7 @@ class Piece:
 
 
 class ScriptWords:
-    """Expands the words of one script."""
+    """Expander of the words of one script."""
 
     def __init__(self, variables: Variables, output: Callable[["Node"], str | None]) -> None:
         """Take the variables that words refer to, and a function for the output of a substitution."""
@@ -55,23 +55,23 @@ class ScriptWords:
         return [field for node in nodes for field in _fields(self._pieces(node, quoted=False))]
 
     def text(self, node: "Node") -> str:
-        """Return a word as one text, as an assignment takes it."""
+        """Return a word as one text, as in an assignment."""
         return "".join(piece.text for piece in self._pieces(node, quoted=False))
 
     def body(self, node: "Node") -> str:
-        """Return a here-document with its variables in their places."""
+        """Return a here-document with its variables expanded."""
         return "".join(
             piece.text for piece in self._sequence(node.children, node.start_byte, node.end_byte, True, node)
         )
 
     def pattern(self, node: "Node") -> str:
-        """Return a word as a pattern of file names: what is quoted stands for itself."""
+        """Return a word as a pattern of file names: quoted parts are literal."""
         return "".join(
             glob.escape(piece.text) if piece.quoted else piece.text for piece in self._pieces(node, quoted=False)
         )
 
     def array(self, node: "Node") -> Value:
-        """Return an array as it is assigned: by place, or by name (``[a]=1``)."""
+        """Return an assigned array: by position, or by name (``[a]=1``)."""
         items = [child for child in node.named_children if child.type != "comment"]
         named = [re.fullmatch(r"\[(.+?)\]=(.*)", self.text(item), re.DOTALL) for item in items]
         if items and all(named):
@@ -79,7 +79,7 @@ class ScriptWords:
         return self.fields(items)
 
     def number(self, node: "Node") -> int | None:
-        """Return the value of whole-number arithmetic; None where only a run would know it."""
+        """Return the value of whole-number arithmetic; None if unknown before a run."""
         return arithmetic(node, self._number_of, self._assign_number)
 
     def _number_of(self, node: "Node") -> int | None:
@@ -122,7 +122,7 @@ class ScriptWords:
         for child in children:
             if not start <= child.start_byte < end or (quoted and child.type not in (*_EXPANSIONS, "string")):
                 continue
-            first = child.end_byte - len((child.text or b"").lstrip())  # the grammar counts blanks to what follows
+            first = child.end_byte - len((child.text or b"").lstrip())  # the grammar attaches blanks to the next node
             if first > at:
                 yield self._literal(text[at - offset : first - offset].decode(errors="replace"), quoted)
             yield from self._pieces(child, quoted=quoted)
@@ -136,7 +136,7 @@ class ScriptWords:
         return Piece(elements=(self._variables.spend(text),), quoted=quoted)
 
     def _expansion(self, node: "Node", quoted: bool) -> Iterator[Piece]:
-        """Iterate over the parts of an expansion; one that only a run would know is one word as written."""
+        """Iterate over the parts of an expansion; an unknown one is one word as written."""
         if node.type == "arithmetic_expansion":
             number = self.number(node)
             yield self._of_text(f"$(({self._shown(node)}))" if number is None else str(number), quoted)
@@ -149,14 +149,14 @@ class ScriptWords:
             yield from self._parameter(node, quoted)
 
     def _substituted(self, node: "Node") -> str | None:
-        """Return the output of a substitution; None where only a run would know it."""
+        """Return the output of a substitution; None if unknown before a run."""
         if (nested := _NESTED.fullmatch(text_of(node))) is None:
             return self._output(node)
-        number = self.calculated(nested[1])  # which the grammar takes for a subshell
+        number = self.calculated(nested[1])  # parsed as a subshell by the grammar
         return None if number is None else str(number)
 
     def calculated(self, expression: str) -> int | None:
-        """Return the value of an expression that is given as a text; None where only a run would know it."""
+        """Return the value of an expression in a text; None if unknown before a run."""
         root = parse_shell(f"(( {expression} ))", "arithmetic")[0]
         return self.number(root.named_children[0]) if root.named_children else None
 
@@ -168,7 +168,7 @@ class ScriptWords:
         return Piece(elements=tuple(map(self._variables.spend, elements)), quoted=quoted, split=not quoted)
 
     def _shown(self, node: "Node") -> str:
-        """Return arithmetic that only a run would know: numbers where they are known, else names."""
+        """Return the text of unknown arithmetic: known numbers, else names."""
         if node.type in _EXPANSIONS[:2]:
             return self.text(node)
         if node.type == "command_substitution":
@@ -206,7 +206,7 @@ class ScriptWords:
             joined = quoted and isinstance(value, list) and written.endswith(("[*]}", "$*", "{*}"))
             yield self._of_value(" ".join(value) if joined else value, quoted)
         elif isinstance(value, list) and inside[1].type == ":":
-            first = [""] if name in _ELEMENTS else []  # place 0 is the script itself
+            first = [""] if name in _ELEMENTS else []  # position 0 is the script itself
             part = _slice([*first, *value], inside[1:])
             yield Piece(elements=(written,), quoted=quoted) if part is None else self._of_value(part, quoted)
         else:
@@ -214,7 +214,7 @@ class ScriptWords:
             yield self._of_text(written if changed is None else changed, quoted)
 
     def _named(self, node: "Node") -> tuple[str, Value | None]:
-        """Return the name of a variable, and the value or the elements that are meant."""
+        """Return the name of a variable, and its value or elements."""
         name = text_of(node)
         if node.type != "subscript":
             value = [*(self._variables.arguments or ())] if name in _ELEMENTS else self._variables.value(name)
@@ -235,7 +235,7 @@ class ScriptWords:
     def _with_default(
         self, node: "Node", operator: "Node", name: str, value: Value | None, quoted: bool
     ) -> Iterator[Piece]:
-        """Iterate over the parts of ``${NAME:-default}`` and its like."""
+        """Iterate over the parts of ``${NAME:-default}`` and similar forms."""
         if value is None and name in self._variables.unknown:
             yield Piece(elements=(f"${name}",), quoted=quoted)
             return
@@ -254,7 +254,7 @@ class ScriptWords:
             yield Piece(elements=piece.elements, quoted=piece.quoted, split=not piece.quoted)
 
     def _changed(self, rest: Sequence["Node"], value: Value) -> str | None:
-        """Return a value with a part removed, replaced or in capitals; None for what is not known."""
+        """Return a value with a part removed, replaced or in capitals; None for an unknown value."""
         operator, arguments = rest[0].type, [node for node in rest[1:] if node.is_named]
         if not isinstance(value, str):
             return None
@@ -283,7 +283,7 @@ _CASES: dict[str, Callable[[str], str]] = {
 
 
 def _slice(elements: list[str], rest: Sequence["Node"]) -> list[str] | None:
-    """Return the elements that ``:start:length`` names; None where only a run would know them."""
+    """Return the elements of ``:start:length``; None if unknown before a run."""
     places = [whole_number(text_of(node)) for node in rest if node.is_named]
     start, length = (*places, None, None)[:2]
     if start is None or None in places or (length is not None and length < 0):
@@ -311,7 +311,7 @@ def _expression(pattern: str) -> str:
 
 
 def _fields(pieces: Iterator[Piece]) -> list[str]:
-    """Join the parts of one word, and split it where unquoted expansions have blanks."""
+    """Join the parts of one word, and split it at blanks of unquoted expansions."""
     fields, kept = [""], [False]
     for piece in pieces:
         elements = [re.split(r"\s+", text) for text in piece.elements] if piece.split else [*zip(piece.elements)]

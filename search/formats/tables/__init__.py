@@ -1,1 +1,1 @@
-"""Launchers, each a table of its keys."""
+"""Launchers as tables of keys."""

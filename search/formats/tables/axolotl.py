@@ -1,7 +1,7 @@
 """axolotl 0.19: one YAML file.
 
 Source: ``axolotl/utils/schemas`` and ``_get_parallel_config_kwargs`` of ``axolotl/utils/distributed.py``, which gives
-what tp, cp and ep leave of the devices to FSDP, and what ``dp_shard_size`` leaves to copies.
+the devices over tp, cp and ep to FSDP, and those over ``dp_shard_size`` to copies.
 """
 
 import re
@@ -38,7 +38,7 @@ FSDP = {
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded, and that expert ranks are replicas of their own."""
+    """Determine sharding; expert ranks are replicas."""
     read_deepspeed(facts, "deepspeed")
     read_fsdp(facts)
     if facts.get("shard") is not None and facts.get("replicate") is None:
@@ -83,7 +83,7 @@ LIMITS = (
 
 
 def write(launch: Launch) -> Files:
-    """Return the YAML, with FSDP 2 where states are sharded, and the script."""
+    """Return the YAML, with FSDP 2 for sharded states, and the script."""
     s = launch.strategy
     data: dict[str, Any] = {
         "base_model": harmless(launch.model.name),

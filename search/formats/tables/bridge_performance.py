@@ -1,6 +1,6 @@
 """Megatron-Bridge's performance scripts: ``setup_experiment.py -m llama -mr llama3_70b -ng 64 -tp 4 -pp 4 ...``.
 
-Source: ``scripts/performance/argument_parser.py`` of NVIDIA-NeMo/Megatron-Bridge. What a command does not state comes
+Source: ``scripts/performance/argument_parser.py`` of NVIDIA-NeMo/Megatron-Bridge. Settings missing in a command come
 from a preset in Python (``scripts/performance/configs``), by model, device and precision.
 """
 
@@ -16,7 +16,7 @@ NEEDED = {"tp": "-tp", "pp": "-pp", "cp": "-cp", "mbs": "-mb", "global_batch": "
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what all presets have: a distributed optimizer, and sequence parallelism with tensor parallelism.
+    """Apply the settings common to all presets: a distributed optimizer, and sequence parallelism with tp.
 
     Raises:
         RequestError: a degree or a batch is left to the preset.

@@ -1,7 +1,7 @@
 """Colossal-AI 0.5: the arguments of its own training programs (``colossalai run ... --plugin 3d --tp 4 --pp 2``).
 
 Source: ``examples/language/llama/benchmark.py`` and ``applications/Colossal-LLaMA/train.py`` of hpcaitech/ColossalAI.
-``batch_size`` is of a replica; under a pipeline it is cut into microbatches of ``mbs``.
+``batch_size`` is the batch of a replica, cut into microbatches of ``mbs`` under a pipeline.
 """
 
 import re
@@ -36,7 +36,7 @@ PLUGINS = {
     "pytorch_zero": 1,
     "torch_zero": 1,
 }
-"""Plugins that say what is sharded; ``3d``, ``hybrid_parallel`` and ``moe`` take ``--zero_stage``."""
+"""Plugins that imply sharding; ``3d``, ``hybrid_parallel`` and ``moe`` take ``--zero_stage``."""
 SHORT = {"-p": "plugin", "-b": "batch_size", "-g": "grad_checkpoint", "-l": "max_length", "-c": "config", "-z": "zero"}
 
 
@@ -46,7 +46,7 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded, and how the batch of a replica is cut.
+    """Determine sharding and the microbatches of a replica.
 
     Raises:
         RequestError: microbatches do not divide the batch.

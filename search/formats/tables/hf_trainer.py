@@ -1,8 +1,8 @@
 """Scripts that start a program on transformers' ``Trainer``: torchrun, ``deepspeed`` or ``accelerate launch``, and its
 arguments.
 
-Source: ``transformers/training_args.py`` 5.23; names of the longest sequence are those of its examples, of FastChat,
-LLaVA and TRL. OpenRLHF's arguments (``openrlhf/cli``), which are of the same kind, are read too.
+Source: ``transformers/training_args.py`` 5.23; names of the longest sequence come from its examples, FastChat, LLaVA
+and TRL. OpenRLHF's arguments (``openrlhf/cli``), which are similar, are read too.
 """
 
 import re
@@ -29,7 +29,7 @@ _MARK = re.compile(r"--(per[_-]device[_-]train|micro[_-]train)[_-]batch[_-]size"
 
 
 DEGREES = {"cp": "cp", "sp": "cp", "tp": "tp", "dp_replicate": "replicate", "dp_shard": "shard"}
-"""Degrees of accelerate's ``ParallelismConfig``: the decisions that they are."""
+"""Degrees of accelerate's ``ParallelismConfig`` -> decisions."""
 LAUNCHED = {
     "zero_stage": "zero_stage",
     "config_file": "accelerate",
@@ -41,7 +41,7 @@ LAUNCHED = {
     "use_fsdp": "fsdp_config.use",
     **{f"parallelism_config_{degree}_size": f"parallelism_config_{degree}_size" for degree in DEGREES},
 }
-"""Options of ``accelerate launch`` that decide something: the settings that they are."""
+"""Options of ``accelerate launch`` -> settings."""
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -56,12 +56,12 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def read_documents(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the settings of TRL's YAML, after those of an accelerate file that is given with it."""
+    """Return the settings of TRL's YAML, after those of a given accelerate file."""
     return _accelerate_settings(source) | dict(document(source))
 
 
 def _accelerate_settings(source: LaunchFile) -> dict[str, Any]:
-    """Return what decides something in accelerate's file, where it is given or a script writes it."""
+    """Return the relevant settings of accelerate's file, given or written by a script."""
     found: dict[str, Any] = {}
     for name, text in source.others.items():
         if "distributed_type" in text:
@@ -73,7 +73,7 @@ def _accelerate_settings(source: LaunchFile) -> dict[str, Any]:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded: by DeepSpeed's configuration, else by FSDP, else by the name of accelerate's file."""
+    """Determine sharding: by DeepSpeed's configuration, else by FSDP, else by the name of accelerate's file."""
     settings = facts.settings
     for setting in ("deepspeed", "deepspeed_config_file"):
         if facts.get("zero") is None:

@@ -16,12 +16,12 @@ from forerun.search.formats.syntax import document, is_yaml
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the settings; files that are included (data, as a rule) are left out."""
+    """Return the settings; included files (usually data) are ignored."""
     return document(dataclasses.replace(source, text=re.sub(r":\s*!include\s+(\S+)", r": \1", source.text)))
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle sharding and the axes that older files name one by one."""
+    """Determine sharding and the axes of older files."""
     settings = facts.settings
     axis = settings.raw("trainer.fsdp_axis")
     old = settings.raw("trainer.parameter_axis_resources.embed")

@@ -1,4 +1,4 @@
-"""Limits of launchers whose keys have words for part of a strategy only."""
+"""Limits of launchers whose keys express only part of a strategy."""
 
 from forerun.search.formats.contract import Limit
 from forerun.search.formats.limits import folded, when
@@ -20,7 +20,7 @@ NO_DIVIDING = Limit(
 
 
 def no_zero(stage: int, reason: str, instead: int) -> Limit:
-    """Return the limit "``stage`` is not among the ways to shard"."""
+    """Return the limit "no ZeRO ``stage``"."""
     return when(lambda s: s.zero == stage, f"zero={stage}: {reason}", zero=instead)
 
 
@@ -30,4 +30,4 @@ TRAINER = {
     "ep": "transformers' Trainer has no expert parallelism",
     "recompute": "it recomputes whole layers or nothing",
 }
-"""Reasons why transformers' Trainer has no keys for some decisions."""
+"""Reasons why transformers' Trainer lacks keys for some decisions."""

@@ -33,7 +33,7 @@ MAIN, DS_MAIN = "llama_factory.yaml", "ds_config.json"
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle sharding, and what of the file Megatron-core reads."""
+    """Determine sharding, and the settings read by Megatron-core."""
     settings = facts.settings
     kind = settings.text("dist_config.name")
     if kind is not None or "train_dataset" in settings.names():  # the form called v1
@@ -67,7 +67,7 @@ LAUNCHER = read_launcher(
 
 
 def _started(source: LaunchFile) -> bool:
-    """Whether a script gives `llamafactory-cli train` arguments instead of a YAML file."""
+    """Whether a script calls `llamafactory-cli train` with arguments instead of a YAML file."""
     return re.search(r"\bllamafactory-cli\s+train\s+(\\\s*)?--", source.text) is not None
 
 
@@ -85,7 +85,7 @@ LIMITS = (
 
 
 def write(launch: Launch) -> Files:
-    """Return the YAML, DeepSpeed's JSON where states are sharded, and the script."""
+    """Return the YAML, DeepSpeed's JSON for sharded states, and the script."""
     s, tuned = launch.strategy, fine_tunes(launch)
     data: dict[str, Any] = {
         "model_name_or_path": harmless(launch.model.name),

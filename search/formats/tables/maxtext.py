@@ -1,8 +1,8 @@
 """MaxText: a YAML file over ``base.yml``, and ``name=value`` words on the command line of ``MaxText.train``.
 
 Source: ``configs/base.yml``, ``pyconfig.py`` of AI-Hypercomputer/maxtext. The mesh within a slice (``ici_*``) times
-that over slices (``dcn_*``) are all devices; one axis of each may be -1, the rest (``ici_fsdp`` and ``dcn_data`` by
-default). ``per_device_batch_size`` times all devices is the batch of a microbatch, whatever the axes are.
+that over slices (``dcn_*``) are all devices; one axis of each may be -1, the remaining devices (``ici_fsdp`` and
+``dcn_data`` by default). ``per_device_batch_size`` times all devices is the batch of a microbatch, for any axes.
 """
 
 import math
@@ -30,20 +30,20 @@ AXES = {
     "pipeline": "pp",
     "expert": "ep",
 }
-"""Axis of the mesh: the degree that it is. Experts' ranks have batches of their own: they are replicas, too."""
+"""Axis of the mesh -> degree. Expert ranks have separate batches, so they are replicas, too."""
 OFFLOADED = {"minimal_offloaded": Recompute.SELECTIVE, "custom": Recompute.FULL}
-"""Policies that move what they keep to the host; ``custom`` where it says so of the inputs of layers."""
+"""Policies that offload kept activations; ``custom`` if it offloads inputs of layers."""
 MESHES = ("ici", "dcn")
 """Devices within a slice, and slices."""
 CHIPS = {"v4": 2, "v5p": 2, "v3": 2, "v2": 2}
-"""TPU generations whose slices are named by TensorCores, and how many a chip has; the others count chips."""
+"""TPU generations whose slices count TensorCores, with cores per chip; other slices count chips."""
 LARGEST = 1_000_000
-"""Sequences of a device: none has more."""
+"""Most sequences of a device."""
 HARMLESS = re.compile(r"(?!.*parallelism).*")
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the file's settings, those of the command line over them."""
+    """Return the file's settings, overridden by the command line."""
     found = dict(document(source)) if is_yaml(source) else {}
     for name, text in source.scripts.items():
         found |= overrides(LaunchFile(name=name, text=text, given=source.given))
@@ -51,10 +51,10 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle the axes that take what is left, and the batch, which counts devices.
+    """Determine the axes of remaining devices, and the batch, which is per device.
 
     Raises:
-        RequestError: two axes of a mesh take what is left, or a batch is not of whole sequences.
+        RequestError: two axes of a mesh take the remaining devices, or a batch has no whole number of sequences.
     """
     settings, name = facts.settings, facts.source.name
     for mesh in MESHES:
@@ -82,10 +82,10 @@ def adjust(facts: LaunchFacts) -> None:
 
 
 def settings_of_shards(facts: LaunchFacts) -> None:
-    """Settle copies and shards: FSDP takes what is left unless a number is stated."""
+    """Determine copies and shards: FSDP takes the remaining devices unless a number is stated."""
     facts.values.setdefault("shard", REST)
     if facts.get("replicate") == REST:
-        facts.values["replicate"] = 1  # slices, of which there is one unless the devices say more
+        facts.values["replicate"] = 1  # slices, one unless the devices need more
     if facts.get("ep", 1) > 1:
         facts.values["dp"] = facts.get("ep")
     spread = [facts.get(degree, 1) for degree in ("shard", "cp", "ep")]
@@ -94,10 +94,10 @@ def settings_of_shards(facts: LaunchFacts) -> None:
 
 
 def _whole_axes(facts: LaunchFacts, mesh: str, axis: str) -> None:
-    """Give an axis that is the rest its number, which needs the devices.
+    """Compute the axis of the remaining devices.
 
     Raises:
-        RequestError: nobody says how many devices there are.
+        RequestError: the number of devices is unknown.
     """
     devices = world(facts).devices
     if devices is None:
@@ -112,10 +112,10 @@ def _whole_axes(facts: LaunchFacts, mesh: str, axis: str) -> None:
 
 
 def batch(facts: LaunchFacts) -> None:
-    """Settle micro-batch and global batch from ``per_device_batch_size``, which may be a fraction.
+    """Determine micro-batch and global batch from ``per_device_batch_size``, which may be a fraction.
 
     Raises:
-        RequestError: it is no number, or microbatches are not of whole sequences.
+        RequestError: the value is no number, or microbatches have no whole number of sequences.
     """
     settings, name = facts.settings, facts.source.name
     each = settings.raw("per_device_batch_size")
@@ -128,7 +128,7 @@ def batch(facts: LaunchFacts) -> None:
     if not 0 < each <= LARGEST:
         raise RequestError(f"{name}: per_device_batch_size must be a number above 0 and at most {LARGEST:,}")
     group = facts.get("tp") * facts.get("cp") * facts.get("pp")
-    local = each * group  # sequences of a replica; thirds have no exact spelling
+    local = each * group  # sequences of a replica; thirds have no exact decimal
     local = float(round(local)) if abs(local - round(local)) < 1e-6 * local else local
     passes = facts.get("pp") if micro in (None, REST) and facts.get("pp") > 1 else max(1, micro or 1)
     passes = passes if facts.get("pp") > 1 else 1

@@ -1,6 +1,6 @@
 """MindSpeed-LLM on FSDP 2: sections of a YAML file, and the same names as arguments of ``train_fsdp2.py``.
 
-Source: ``examples/fsdp2`` of Ascend/MindSpeed-LLM. Arguments count before the file, which is given with the script.
+Source: ``examples/fsdp2`` of Ascend/MindSpeed-LLM. Arguments override the file, which is given with the script.
 """
 
 import re
@@ -15,7 +15,7 @@ from forerun.search.formats.syntax import arguments, document, is_script
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the settings of a script and of the files beside it."""
+    """Return the settings of a script and of its files."""
     parts: list[Mapping[str, Any]] = [
         flatten(LaunchFile(name=name, text=text).top_level()) for name, text in source.others.items()
     ]
@@ -26,7 +26,7 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """States lie on the ranks of ``fsdp_size``, every other group of which has copies."""
+    """Determine sharding: states are sharded over ``fsdp_size`` ranks, with a copy per group."""
     size = facts.settings.whole("parallel.fsdp_size")
     if size is None:
         return

@@ -1,7 +1,7 @@
 """ms-swift 4: ``swift sft`` (transformers' Trainer with DeepSpeed or FSDP).  ``megatron sft`` is read as Megatron-LM.
 
 Source: ``swift/arguments`` 4.6.0: gradient checkpointing is on, a step has 16 sequences unless accumulation is stated,
-``--deepspeed`` takes a path or the name of one of its own configurations.
+``--deepspeed`` is a path or the name of a built-in configuration.
 """
 
 import re
@@ -21,11 +21,11 @@ STAGES = {f"zero{stage}{suffix}": stage for stage in range(4) for suffix in ("",
 HARMLESS = re.compile(r"(?!.*parallel).*")
 BATCH = 16
 TUNERS = ("tuner_type", "train_type", "sft_type")
-"""Names of the setting of adapters over the versions; LoRA where none is stated."""
+"""Names of the setting of adapters by version; the default is LoRA."""
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded, and the accumulation that ms-swift would choose."""
+    """Determine sharding, and ms-swift's default accumulation."""
     sharded_by_name(facts, STAGES, "deepspeed")
     if (facts.settings.text("fsdp") or "").lower().startswith("fsdp2"):
         facts.values.setdefault("zero", 3)

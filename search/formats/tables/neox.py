@@ -1,7 +1,7 @@
-"""GPT-NeoX 2: YAML files that a run takes together (``deepy.py train.py 20B.yml local_setup.yml``).
+"""GPT-NeoX 2: joint YAML files of a run (``deepy.py train.py 20B.yml local_setup.yml``).
 
-Source: ``megatron/neox_arguments/neox_args.py`` and ``deepspeed_args.py`` of EleutherAI/gpt-neox: names
-have dashes or underscores, a pipeline of 0 stages is one of 1, replicas fill the devices.
+Source: ``megatron/neox_arguments/neox_args.py`` and ``deepspeed_args.py`` of EleutherAI/gpt-neox: names have dashes or
+underscores, a pipeline of 0 stages has one stage, replicas fill the devices.
 """
 
 import re
@@ -26,7 +26,7 @@ MAIN = "gpt_neox.yml"
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Note the reading of checkpoints of several layers at once."""
+    """Add a note on checkpoints of several layers."""
     layers = facts.settings.whole("checkpoint_num_layers", least=0)
     if facts.get("recompute") and (layers or 1) > 1:
         facts.notes.append(f"recompute from every layer number {layers} is read as recompute=full: from every layer")
@@ -58,7 +58,7 @@ LIMITS = (
 
 
 def write(launch: Launch) -> Files:
-    """Return one YAML file and the script that hands it to ``deepy.py``."""
+    """Return one YAML file and the script that passes it to ``deepy.py``."""
     s, mlp = launch.strategy, launch.model.layers[-1].mlp
     stated = settings_of(LAUNCHER.keys, launch) | {"max_position_embeddings": launch.workload.seq_len}
     if isinstance(mlp, MixtureOfExperts):

@@ -1,4 +1,4 @@
-"""OLMo 1 and LLM Foundry: one YAML file for ``scripts/train.py`` or ``train/train.py``, with much the same keys.
+"""OLMo 1 and LLM Foundry: one YAML file for ``scripts/train.py`` or ``train/train.py``, with similar keys.
 
 Source: ``olmo/config.py`` of allenai/OLMo 0.6; ``llmfoundry/utils/config_utils.py`` of llm-foundry 0.22.
 """
@@ -14,7 +14,7 @@ SHARDING = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded: FSDP over all unless replicas are copies."""
+    """Determine sharding: FSDP over all ranks unless replicas are copies."""
     settings = facts.settings
     strategy = settings.one_of("distributed_strategy", ("fsdp", "ddp", "single"))
     sharding = settings.text("fsdp.sharding_strategy", "fsdp_config.sharding_strategy")

@@ -1,4 +1,4 @@
-"""OLMo-core 3: a training script, overrides on its command line, or the ``config.json`` that a run saves.
+"""OLMo-core 3: a training script, overrides on its command line, or a run's ``config.json``.
 
 Source: ``TransformerTrainModuleConfig`` and the configurations in it, ``olmo_core/internal/experiment.py`` of 3.0.0.
 Batches count tokens. FSDP gathers parameters again in the backward pass unless there is a pipeline.
@@ -30,7 +30,7 @@ WRITTEN_MODES = {Recompute.FULL: "full", Recompute.SELECTIVE: "budget"}
 
 SECTIONS = ("train_module", "trainer", "data_loader", "dataset", "launch", "model", "config", "experiment")
 HARMLESS = re.compile(r"(?!.*(degree|parallel|microbatch)).*")
-"""A script has keyword arguments of everything; those that no key has are its own."""
+"""All other keyword arguments of a script are harmless."""
 MODES = {
     "full": Recompute.FULL,
     "selected_blocks": Recompute.FULL,
@@ -41,7 +41,7 @@ MODES = {
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the settings of a script, of its command line, or of a saved configuration, sections left off."""
+    """Return the settings of a script, of its command line, or of a saved configuration, without section names."""
     found: dict[str, Any] = {}
     if source.suffix == ".py":
         tree = parse_python(source.text, source.name)
@@ -61,7 +61,7 @@ def _plain(key: str) -> str:
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle what is sharded over which replicas, and what the modes of recompute are read as."""
+    """Determine sharding, its replicas, and recompute from its modes."""
     settings = facts.settings
     kind = settings.one_of("dp_config.name", ("fsdp", "hsdp", "ddp"))
     if kind in ("fsdp", "hsdp"):

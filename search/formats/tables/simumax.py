@@ -1,4 +1,4 @@
-"""SimuMax: strategy files.
+"""Keys of SimuMax's strategy files.
 
 Source: ``StrategyConfig`` of MooreThreads/SimuMax 1.2.
 """
@@ -14,7 +14,7 @@ SCHEDULES = {name: schedule for schedule, name in schedules_in("simumax").items(
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle the schedule, the layers of stages and what is recomputed."""
+    """Determine the schedule, the layers of stages and recompute."""
     settings, pp = facts.settings, facts.get("pp", 1)
     text = (settings.text("pp_schedule", "pipeline_schedule", "schedule") or "").lower().replace("-", "_")
     facts.values["schedule"] = SCHEDULES.get(text)

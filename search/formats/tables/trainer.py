@@ -1,4 +1,4 @@
-"""Keys of programs on transformers' ``Trainer``, and what its ``deepspeed`` and ``fsdp`` settings shard.
+"""Keys of programs on transformers' ``Trainer``, and sharding by its ``deepspeed`` and ``fsdp`` settings.
 
 Source: ``transformers/training_args.py`` 5.23 and ``torch.distributed.fsdp.ShardingStrategy``.
 """
@@ -29,10 +29,10 @@ FSDP_STAGES = {
 
 
 def read_deepspeed(facts: LaunchFacts, name: str) -> None:
-    """Decide what DeepSpeed shards: its configuration stands in the file, in one given with it, or is named only.
+    """Determine DeepSpeed's sharding from its configuration in the file, in a given file, or from its name.
 
-    ``name`` is the setting that has it or its path. The name of a published file says the stage (``ds_z3_config.json``,
-    ``zero2.json``); that it was believed is said.
+    ``name``: the setting with the configuration or its path. The name of a published file implies the stage
+    (``ds_z3_config.json``, ``zero2.json``), with a remark.
     """
     settings = facts.settings
     inline = settings.whole(f"{name}.zero_optimization.stage", least=0)
@@ -58,7 +58,7 @@ def read_deepspeed(facts: LaunchFacts, name: str) -> None:
 
 
 def _given(source: LaunchFile, path: str) -> int | None:
-    """Return the stage of DeepSpeed's configuration that was given with the file, None where there is none."""
+    """Return the stage of a given DeepSpeed configuration, None without one."""
     for name, text in source.others.items():
         if PurePath(name).name == PurePath(path).name:
             stage = flatten(LaunchFile(name=name, text=text).top_level()).get("zero_optimization.stage", 0)
@@ -67,7 +67,7 @@ def _given(source: LaunchFile, path: str) -> int | None:
 
 
 def read_fsdp(facts: LaunchFacts) -> None:
-    """Decide what FSDP shards: by the name of a strategy (version 1) or ``reshard_after_forward`` (version 2)."""
+    """Determine FSDP's sharding: by the name of a strategy (version 1) or ``reshard_after_forward`` (version 2)."""
     settings = facts.settings
     named = settings.raw("fsdp")
     words = [str(word) for word in named] if isinstance(named, list) else str(named or "").split()
@@ -94,7 +94,7 @@ def read_fsdp(facts: LaunchFacts) -> None:
 
 
 def sharded_by_name(facts: LaunchFacts, words: Mapping[str, Any], name: str) -> None:
-    """Decide ``zero`` by the word of a setting; a word that is not known is a path."""
+    """Decide ``zero`` from the word of a setting; an unknown word is a path."""
     value = facts.settings.text(name)
     if value is not None and value.lower() in words:
         facts.values.setdefault("zero", words[value.lower()])
@@ -103,5 +103,5 @@ def sharded_by_name(facts: LaunchFacts, words: Mapping[str, Any], name: str) -> 
 
 
 def fine_tunes(launch: Launch) -> bool:
-    """Whether a launch is a fine-tuning: of adapters, or on documents that are packed."""
+    """Whether a launch is a fine-tuning: with adapters or packed documents."""
     return bool(launch.tuning.rank) or launch.packed

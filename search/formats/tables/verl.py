@@ -1,7 +1,7 @@
 """veRL 0.9: the training part of a script with Hydra overrides (``actor_rollout_ref.actor.*``), and its SFT trainers.
 
-Source: ``verl/trainer/config`` 0.9.1 and ``verl/workers``: a step of the actor is a mini-batch of prompts times the
-answers to each; FSDP shards parameters, Megatron has its distributed optimizer. Generation is not training.
+Source: ``verl/trainer/config`` 0.9.1 and ``verl/workers``: a step of the actor has a mini-batch of prompts times the
+answers per prompt; FSDP shards parameters, Megatron has its distributed optimizer. Generation is not read.
 """
 
 import re
@@ -19,7 +19,7 @@ HARMLESS = re.compile(r"(?!actor_rollout_ref\.actor\.\w*(fsdp|megatron)\w*\.\w*p
 
 
 def adjust(facts: LaunchFacts) -> None:
-    """Settle length, batch and sharding."""
+    """Determine length, batch and sharding."""
     settings = facts.settings
     lengths = [settings.whole(f"data.max_{part}_length") for part in ("prompt", "response")]
     if any(lengths) and facts.get("seq_len") is None:
