@@ -23,8 +23,10 @@ TIME_PARTS = (
     "optimizer",
     "host",
 )
-"""Parts of a step, in the order in which they are shown. They add up to the step time. Communication parts are what is
-exposed, that is not hidden behind computation; ``host`` is time that devices wait for launches."""
+"""Parts of a step, in the order of output; they sum to the step time.
+
+Communication parts are exposed communication; ``host`` is launch-bound time.
+"""
 
 MEMORY_PARTS = (
     "parameters",
@@ -36,9 +38,11 @@ MEMORY_PARTS = (
     "buffers",
     "reserve",
 )
-"""Parts of a device's peak memory, in the order in which they are shown; they add up to the peak. ``working`` is
-the recompute working set and transient tensors, ``buffers`` communication and gather buffers, ``reserve`` context,
-communicators and fragmentation."""
+"""Parts of a device's peak memory, in the order of output; they sum to the peak.
+
+``working`` is the recompute working set and transient tensors, ``buffers`` communication and gather buffers,
+``reserve`` context, communicators and fragmentation.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +56,17 @@ class ScoreTable:
     peak_memory_bytes: Floats
     """The largest peak of all stages, shape N."""
     allocated_bytes: Floats
-    """Peak of live tensors that the framework's allocator would report, without reserve, shape N."""
+    """Peak of live tensors as reported by the framework's allocator, without reserve, shape N."""
     memory_bytes: Mapping[str, Floats]
     """Bytes of the peak by part (``MEMORY_PARTS``), shape N each."""
     peak_stage: NDArray[np.int64]
-    """The pipeline rank that has the peak, shape N."""
+    """The pipeline rank with the peak, shape N."""
     fits: NDArray[np.bool_]
     """Whether the peak is below the device's memory, shape N."""
     oom_risk: Floats | None = None
-    """Calibrated probability of running out of memory, shape N; None where memory was not calibrated."""
+    """Calibrated OOM risk, shape N; None where memory was not calibrated."""
     limit_bytes: Floats | None = None
-    """Memory up to which each counts as fitting, shape N; None: the context's limit holds for all."""
+    """Memory limit of each candidate, shape N; None: the context's limit for all."""
 
     def __len__(self) -> int:
         return len(self.step_time_s)

@@ -15,15 +15,18 @@ from forerun.spaces.operators import ATTENTION_OPERATORS, LayerDegrees, layer_cu
 from forerun.spaces.strategies import Context, Strategy
 
 MOST_DEVICES = 512
-"""Devices of a stage up to which collectives are listed: inference looks at each of them."""
+"""Devices of a stage up to which collectives are listed: inference examines each of them."""
 
 _KEY = ("phase", "kind", "members")
 _OF_SLICES, _SLICING = (
     (TransferPhase.GRADIENT, TransferPhase.FETCH, TransferPhase.UPDATE),
     ("reduce_scatter", "all_gather"),
 )
-"""What concerns weights that replicas keep in slices: where only a part of them shares one set, collectives of all of
-them are collectives of that part, and slices of gradients are added up over their copies."""
+"""Names of traffic of sharded weights, with the collectives of sharing groups and of copies.
+
+Where only a part of the replicas shares one set of slices, collectives of all replicas become collectives of this part,
+and slices of gradients are all-reduced over their copies.
+"""
 
 
 def collectives_inside(

@@ -14,23 +14,23 @@ class ChunkCost:
     backward_s: float
     """Both gradients and the wait for the host."""
     weight_s: float
-    """The part of it that may run later."""
+    """The part of ``backward_s`` that may run later."""
     parts: Mapping[str, float]
-    """Forward and backward together, by kind."""
+    """Seconds forward and backward together, by kind."""
     kept_bytes: float = 0.0
-    """Held from forward pass to weight gradient."""
+    """Bytes kept from forward pass to weight gradient."""
     logit_bytes: float = 0.0
-    """Held from forward pass to input gradient."""
+    """Bytes kept from forward pass to input gradient."""
     working_bytes: float = 0.0
-    """Held while the input gradient runs."""
+    """Bytes allocated while the input gradient runs."""
     host_bytes: float = 0.0
-    """What of ``kept_bytes`` goes to the host's memory in the forward pass and comes back in the backward one."""
+    """Part of ``kept_bytes`` copied to host memory in the forward pass and back in the backward pass."""
     host_parts: int = 1
-    """Copies that this takes."""
+    """Number of these copies."""
     fetch_bytes: float = 0.0
-    """Parameters that come from the host before each of both passes."""
+    """Bytes of parameters copied from the host before each pass."""
     fetches: int = 1
-    """Copies that this takes."""
+    """Number of these copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +38,20 @@ class StageCost:
     """Work of a pipeline rank once per step."""
 
     reduce_s: float = 0.0
-    """One reduction of all its gradients."""
+    """Seconds of one reduction of all its gradients."""
     gather_s: float = 0.0
-    """One gather of all its parameters."""
+    """Seconds of one gather of all its parameters."""
     optimizer_s: float = 0.0
     buckets: int = 1
-    """Collectives that each of both is."""
+    """Number of collectives in one reduction or gather."""
     share: Mapping[int, float]
-    """The share (0 to 1) of both that is each of its virtual stages'."""
+    """Share (0 to 1) of each of its virtual stages in both."""
     fixed_bytes: float = 0.0
-    """Parameters, gradients, optimizer states, buffers."""
+    """Bytes of parameters, gradients, optimizer states and buffers."""
     zero: int | None = None
-    """Stage of sharding that decides when the traffic takes place (None: that of the step)."""
+    """ZeRO stage that determines when the traffic takes place (None: the step's)."""
     also: tuple["StageCost", ...] = ()
-    """Traffic of layers that are sharded otherwise."""
+    """Traffic of layers with another sharding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,43 +66,43 @@ class StepCosts:
     stages: tuple[StageCost, ...]
     """Pipeline ranks, P."""
     p2p_s: float = 0.0
-    """One transfer between stages."""
+    """Seconds of one transfer between stages."""
     each_p2p_s: tuple[tuple[float, float], ...] = ()
-    """(forward, backward) from each virtual stage to the next, where they differ; empty: ``p2p_s``."""
+    """Seconds (forward, backward) from each virtual stage to the next, where they differ; empty: ``p2p_s``."""
     overlap_p2p: bool = True
     """Transfers do not block the sender."""
     one_port: bool = False
-    """Transfers and the traffic of replicas leave a device by one port, which they share while both are under way."""
+    """Transfers and replica traffic leave a device by one port, which they share."""
     tied_s: float = 0.0
-    """All-reduce of a tied table."""
+    """Seconds of the all-reduce of a tied table."""
     zero: int = 0
-    """Stage of sharding."""
+    """ZeRO stage."""
     reduced_each_from: int = 2
-    """Stage of sharding from which gradients are reduced before the last microbatch."""
+    """ZeRO stage from which gradients are reduced before the last microbatch."""
     reduced_every: int = 1
-    """Microbatches from one reduction of gradients to the next."""
+    """Microbatches between two reductions of gradients."""
     stays_whole: bool = False
-    """Parameters gathered for a backward pass are dropped behind the next forward pass of their virtual stage."""
+    """Parameters gathered for a backward pass are dropped after the next forward pass of their virtual stage."""
     overlap_gradients: float = 0.0
-    """Share (0 to 1) of the traffic of gradients that may run under computation."""
+    """Share (0 to 1) of gradient traffic that computation may hide."""
     overlap_parameters: float = 0.0
-    """That of parameters."""
+    """Share (0 to 1) of parameter traffic that computation may hide."""
     overlap_slowdown: float = 1.0
-    """Factor on passes beside traffic of replicas."""
+    """Factor on passes during replica traffic."""
     traffic_slowdown: float = 1.0
-    """Factor on that traffic beside passes."""
+    """Factor on replica traffic during passes."""
     host_step_s: float = 0.0
-    """Host's work of a step beside its launches."""
+    """Host time of a step in addition to launches."""
     host_microbatch_s: float = 0.0
-    """That of a microbatch."""
+    """Host time of a microbatch in addition to launches."""
     in_flight: tuple[int, ...] = ()
-    """Most microbatches whose activations each pipeline rank keeps (empty: by the schedule)."""
+    """Limit of in-flight microbatches of each pipeline rank (empty: by the schedule)."""
     host_bytes_per_s: float = 0.0
-    """Between a device and the host, one direction."""
+    """Rate between a device and the host, one direction."""
     gathers_near: bool = False
-    """Gathers of parameters use links of their own, whatever ``one_port`` says."""
+    """Gathers of parameters use separate links, whatever ``one_port`` is."""
     orders: Programs = ()
-    """Program of every pipeline rank, where the user wrote it (empty: by the schedule)."""
+    """Program of every pipeline rank given by the user (empty: by the schedule)."""
 
     @property
     def programs(self) -> Programs:

@@ -19,9 +19,9 @@ class OperatorPass:
     """All passes of one operator in one direction."""
 
     seconds: float
-    """Per step."""
+    """Seconds per step."""
     share: float
-    """Of the nearer peak, tensor cores or memory bandwidth (0 to 1)."""
+    """Share (0 to 1) of the nearer peak, tensor cores or memory bandwidth."""
     bound: Bound
     """Its bottleneck."""
 
@@ -32,9 +32,9 @@ class RankOperator:
 
     name: str
     forward: OperatorPass | None
-    """None where it has no such pass."""
+    """None without a forward pass."""
     backward: OperatorPass | None
-    """Both gradients, with what is recomputed of it for them; None likewise."""
+    """Both gradients, including recompute; None without them."""
 
     @property
     def seconds(self) -> float:

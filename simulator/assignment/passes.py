@@ -21,16 +21,16 @@ class ChunkPasses:
     ``StageMemory``."""
 
     forward_s: Floats
-    """Of the device, without waits for the host."""
+    """Device seconds, without waits for the host."""
     backward_s: Floats
-    """Likewise."""
+    """Device seconds, without waits for the host."""
     weight_s: Floats
     host_forward_s: Floats
-    """Of the host, which launches it."""
+    """Host seconds of launches."""
     host_backward_s: Floats
-    """Likewise."""
+    """Host seconds of launches."""
     parts: Mapping[str, Floats]
-    """The device's time by kind."""
+    """Device seconds by kind."""
     kept_bytes: Floats
     logit_bytes: Floats
     held_logit_bytes: Floats

@@ -15,7 +15,7 @@ from forerun.simulator.stages.parameters import StageParameters, stage_parameter
 from forerun.spaces.strategies import Context, Strategy, offload_of
 
 _MOST = 4096
-"""Costs that are remembered of one request and its software: some arrays of one number a rank each."""
+"""Limit of cached costs of one request and its software, a few arrays with one number per rank each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class SettingsReplicas:
     settings: Strategy
     """Degrees, sharding and recompute."""
     costs: ReplicaCosts
-    """On P ranks."""
+    """Costs on P ranks."""
     parameters: Floats
-    """On one device of each of C virtual stages."""
+    """Parameters on one device of each of C virtual stages."""
 
 
 def parameters_with(context: Context, settings: Strategy, held: Floats) -> StageParameters:

@@ -19,7 +19,7 @@ from forerun.spaces.schedules.catalogue import schedule_of
 from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, chunks_of_stage
 
 Blocks = Mapping[Strategy, Floats]
-"""Layers of each kind, embeddings and heads with each of some settings, [B, C] or [B, P]."""
+"""Number of layers of each kind, embeddings and heads by settings, [B, C] or [B, P]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Placed:
     """One layer, module of a layer, embedding or head, with its settings."""
 
     kind: int
-    """Its row of blocks: a number of ``layer_kinds``, then that of the embedding, then that of the head."""
+    """Row of its block: the index into ``layer_kinds``, followed by embedding and head."""
     settings: Strategy
-    """The flat strategy whose degrees, sharding and recompute it has."""
+    """Flat strategy with its degrees, sharding and recompute."""
     host: frozenset[str] = frozenset()
-    """Those of its tensors that are kept in host memory (``HOST_TENSORS``)."""
+    """Its tensors in host memory (``HOST_TENSORS``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +39,17 @@ class Assignment:
     """A step of one pipeline with equal replicas: C virtual stages on P pipeline ranks."""
 
     contexts: tuple[Context, ...]
-    """The request on each group of devices; one where all nodes are equal."""
+    """The request on each group of devices; a single one where all nodes are equal."""
     group_of_rank: tuple[int, ...]
     """Index into ``contexts`` of each rank, P."""
     schedule: Schedule
     shape: PipelineShape
     layers: tuple[tuple[Placed, ...], ...]
-    """Contents of each virtual stage, in this order, C."""
+    """Contents of each virtual stage, in order, C."""
     devices: tuple[Sequence[int], ...]
-    """Devices of each virtual stage, tensor ranks next to each other, C."""
+    """Devices of each virtual stage, with tensor ranks adjacent, C."""
     in_flight: tuple[int, ...] = ()
-    """Most microbatches whose activations each rank keeps, P; () where the schedule decides."""
+    """Limit of in-flight microbatches of each rank, P; () where the schedule decides."""
 
     @property
     def context(self) -> Context:

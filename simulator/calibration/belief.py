@@ -16,12 +16,12 @@ from forerun.simulator.calibration.evidence import FREEDOM
 from forerun.simulator.score_table import Floats
 
 LEVEL = 0.9
-"""Probability of the intervals that are shown."""
+"""Probability of the shown intervals."""
 _FOR_EVER = 100.0
-"""Logarithm of more seconds than any step takes."""
+"""Log of a time longer than any step."""
 _HALVINGS = 40
 _LEAST = 1e-12
-"""Standard deviation of what is certain."""
+"""Standard deviation of certain quantities."""
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _DRAWS = 2048

@@ -15,7 +15,7 @@ _ROUNDS, _DAMPING = 15, 0.7
 _CLOSE = 1e-6
 _LOG_ROOT = np.log(2.0 * np.pi) / 2.0
 _FAINT, _LOUD = 1e-6, 1.0
-"""Least and largest weight of a label against one measurement."""
+"""Smallest and largest weight of a label relative to a measurement."""
 
 
 def observations(

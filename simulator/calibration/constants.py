@@ -25,7 +25,7 @@ P = TypeVar("P", FrameworkProfile, GraphProfile)
 
 _FIELDS = {kind: frozenset(field.name for field in fields(kind)) for kind in (FrameworkProfile, GraphProfile)}
 LARGEST_Z = 4.0
-"""Standard deviations beyond which no constant is taken: what lies there is another machine."""
+"""Limit of constants in standard deviations: beyond it, the runs are of another machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +147,10 @@ CONSTANTS: tuple[Constant, ...] = (
         fields=("overlap_tensor", "overlap_tensor_backward"),
     ),
 )
-"""All constants, in the order in which they are shown. Spreads are what profiles and devices of the catalogue differ by
-among themselves (docs/calibration.md)."""
+"""All constants, in the order of output.
+
+Spreads are the differences among profiles and devices of the catalogue (docs/calibration.md).
+"""
 
 NAMES = tuple(constant.name for constant in CONSTANTS)
 

@@ -18,14 +18,16 @@ from forerun.simulator.scoring import score
 from forerun.spaces.strategies import StrategyTable
 
 DOUBT = 4.0
-"""Runs that the catalogue's idea of its own errors is worth against what measured runs say of them."""
+"""Weight, in runs, of the catalogue's expected errors against the errors of measured runs."""
 FREEDOM = 4.0
-"""Degrees of freedom of Student's distribution, of noise in the fit and of intervals: runs that lie apart are not rare
-(Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989)."""
+"""Degrees of freedom of Student's distribution, of noise in the fit and of intervals.
+
+Outliers are not rare (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
+"""
 FEW = 1 << 13
-"""Strategies whose covariance with the runs is computed at once: as many as caches hold."""
+"""Number of strategies whose covariance with the runs is computed at once, limited by processor caches."""
 _STEP = 0.25
-"""Standard deviations on both sides between which slopes are taken."""
+"""Distance in standard deviations of the two points of a slope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

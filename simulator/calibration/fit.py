@@ -23,12 +23,12 @@ from forerun.spaces.strategies import Context, Strategy, by_context
 SURE = 0.8
 """A constant counts as determined when its standard deviation falls to this share of the catalogue's."""
 IDLE = 0.004
-"""A constant that moves no run by this share of a step (at one standard deviation) is one that no run depends on."""
+"""A constant that changes no run by this share of a step (at one standard deviation) has no dependent run."""
 _ROUNDS = 5
 _STRAIGHT = 0.002
-"""Slopes that tell where all steps of a request go to within this share are not taken again."""
+"""Slopes that predict all steps of a request within this share are not computed again."""
 _CLOSE = 0.02
-"""Largest change of a constant (in standard deviations) at which it counts as found."""
+"""Largest change of a constant (in standard deviations) at convergence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

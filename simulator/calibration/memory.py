@@ -35,7 +35,7 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Strategy, StrategyTable, by_context, table_of
 
 KINDS = ("allocated", "reserved", "device")
-"""What a peak may be of: live tensors, what the allocator holds, or all that the device has in use."""
+"""Kinds of measured peaks: live tensors, memory reserved by the allocator, or all memory in use on the device."""
 SURE = 0.8
 """A factor counts as determined when its standard deviation falls to this share of the catalogue's."""
 LARGEST_Z = 4.0

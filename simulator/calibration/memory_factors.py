@@ -42,10 +42,10 @@ FACTORS: tuple[MemoryFactor, ...] = (
     MemoryFactor(name="fragmentation", title="reserved by the allocator, but unused", spread=0.6, parts=()),
     MemoryFactor(name="outside", title="device context and communicators", spread=0.3, parts=()),
 )
-"""All factors. The fifth acts on what is reserved beyond live tensors, the last on what lies outside the allocator."""
+"""All factors. The fifth is for reserved memory beyond live tensors, the last for memory outside the allocator."""
 FACTOR_NAMES = tuple(factor.name for factor in FACTORS)
 LIVE, INSIDE = 4, 5
-"""So many of the factors act on live tensors, and on what the allocator holds."""
+"""Number of factors on live tensors, and on the allocator's memory."""
 
 
 def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:

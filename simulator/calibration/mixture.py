@@ -25,7 +25,7 @@ from forerun.simulator.score_table import Floats
 
 _REWEIGHTS = 8
 _STILL = 1e-4
-"""Largest change of the weight of a run at which all are found."""
+"""Largest change of a run's weight at convergence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,16 @@ class Prior:
 
 
 WIDE = Prior()
-"""As far from the catalogue as its devices and profiles differ among themselves."""
+"""Spreads equal to the differences among the catalogue's own devices and profiles."""
 PRIORS = tuple(
     Prior(constants=constants, residual=residual, noise=noise)
     for constants, residual, noise in product((0.25, 1.0), (0.5, 1.0), (0.5, 1.0, 2.0))
 )
-"""All priors of a calibration, believed alike before any run: machines like the catalogue's or as far from it as others
-are, in few steps of two to four, since what lies between is averaged (docs/decisions/calibration.md)."""
+"""All priors of a calibration, equally likely before any run.
+
+Machines are like the catalogue's or as different as others are, in few steps of two to four, since values in between
+are averaged (docs/decisions/calibration.md).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class ErrorPriors:
 
 
 USUAL = ErrorPriors()
-"""Of every calibration."""
+"""Priors of every calibration."""
 
 _DISTANCES: Mapping[str, float] = {
     "tp": 1.5,
@@ -60,13 +60,13 @@ _DISTANCES: Mapping[str, float] = {
     "selective": 1.5,
     "full": 1.5,
 }
-"""By how many doublings (from zero on: by how much of a choice) two strategies have to differ to be strangers."""
+"""Doublings (from zero: share of a choice) by which two strategies must differ to be unrelated."""
 _MAIN_AXES = 5
-"""The first so many have errors of their own."""
+"""Number of leading axes with errors of their own."""
 _PARTS_DISTANCE = 0.3
-"""The same for the shares that the parts of a step have in it."""
+"""Distance beyond which shares of the parts of a step are unrelated."""
 _WORDS_DISTANCE = 1.0
-"""The same for the number of differing kernels and precisions."""
+"""Number of differing kernels and precisions beyond which strategies are unrelated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,11 @@ DISTANCES: Mapping[str, float] = {
     "parameters": 2.0,
     "macs": 2.0,
 }
-"""By how many doublings two splits have to differ to be strangers: those of transformers, of what plays the same part
-(replicas dp, parts tp and pp, samples of a device mbs, operations of a sample the sequence)."""
+"""Doublings by which two splits must differ to be unrelated.
+
+They are those of the corresponding axes of transformers (replicas dp, parts tp and pp, samples of a device mbs,
+operations of a sample the sequence).
+"""
 
 
 def numbers_of(context: GraphContext, table: SplitTable) -> Floats:

@@ -28,7 +28,7 @@ class Pipelines:
 
     time: PipelineTime
     parts_s: dict[str, Floats]
-    """Seconds of a step by part (``TIME_PARTS``), communication exposed."""
+    """Seconds of a step by part (``TIME_PARTS``), with exposed communication only."""
     forward_s: Floats
     """Forward pass of one microbatch on the first stage."""
     backward_s: Floats
@@ -38,17 +38,17 @@ class Pipelines:
     gradient_pass_s: Floats
     """The first stage's pass that completes gradients."""
     passes: HidingPasses
-    """Passes under which traffic of replicas can hide."""
+    """Passes that can hide replica traffic."""
     crossed: Floats
-    """Ranks that reduce gradients while the last microbatch's backward passes run on them."""
+    """Ranks that reduce gradients during the last microbatch's backward passes."""
     microbatches: Floats
-    """Of a replica and step."""
+    """Microbatches of a replica and step."""
     pp: Floats
     """Pipeline ranks."""
     memory: StageMemory
     """Activations, [R, S]."""
     loops: Loops | None = None
-    """Virtual stages one by one; None where no device has several."""
+    """Virtual stages one by one; None where every device has one."""
 
 
 def step_scores(
@@ -102,10 +102,10 @@ class _Replicated:
     context: Context
     pipelines: Pipelines
     key: NDArray[np.intp]
-    """Column of the pipelines."""
+    """Index into the pipelines."""
     zero: Floats | NDArray[np.int64]
     each: NDArray[np.bool_]
-    """Whether gradients are reduced after every microbatch, not once a step."""
+    """Whether gradients are reduced after every microbatch, not once per step."""
     table_share: Floats
     """The token embedding's share of the largest stage's parameters."""
     microbatches: Floats
@@ -113,15 +113,15 @@ class _Replicated:
     """Forward pass of one microbatch on the first stage."""
     backward_s: Floats
     reduce_s: Floats
-    """One reduction of all gradients."""
+    """Seconds of one reduction of all gradients."""
     gather_s: Floats
-    """One gather of all parameters."""
+    """Seconds of one gather of all parameters."""
     wait_s: Floats
-    """Idle time per microbatch in which transfers between stages take longer than passes."""
+    """Idle time per microbatch by which transfers between stages exceed passes."""
     share: Floats
-    """Of one virtual stage in its rank."""
+    """Share of one virtual stage in its rank."""
     others: Floats
-    """Microbatches of all rounds of virtual stages but one."""
+    """Microbatches of all rounds of virtual stages except one."""
 
     def interleaved(self, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the rows among some whose ranks have one virtual stage, and rows with several."""

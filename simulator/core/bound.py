@@ -23,7 +23,7 @@ from forerun.spaces.strategies.axes import CHOSEN
 from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_software, does_something, running
 
 NONE = np.iinfo(np.uint16).max
-"""A code that no set of switches has."""
+"""A code without a set of switches."""
 
 
 class LeastStep:

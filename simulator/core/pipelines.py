@@ -40,10 +40,10 @@ class _Stages:
     context: Context
     plans: StagePlans
     plan: NDArray[np.intp]
-    """Column of ``plans``, [S]."""
+    """Index into ``plans``, [S]."""
     shard: Shard
     key: NDArray[np.intp]
-    """Column of ``shard``, [S]."""
+    """Index into ``shard``, [S]."""
     blocks: Floats
     """Blocks of every stage, [B, R, S]."""
     not_recomputed: Floats | None
@@ -55,7 +55,7 @@ class _Stages:
     dp: Floats
     microbatches: Floats
     stream_share: Floats
-    """Share of a rank's blocks that a microbatch runs: DualPipe has those of two directions."""
+    """Share of a rank's blocks that a microbatch runs: under DualPipe a rank has blocks of two directions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,12 @@ class _Candidates(_Stages):
     """Stages of S candidates and the times of their blocks."""
 
     times: BlockTimes
-    """Those of the columns of ``shard``."""
+    """Times of the columns of ``shard``."""
     unpaired_s: Sequence[Floats]
-    """Seconds that blocks take longer without a pass of another microbatch beside them, forward and backward, [B, S];
-    empty where they never run so."""
+    """Additional seconds of blocks without a simultaneous pass of another microbatch, forward and backward, [B, S].
+
+    Empty where passes are always paired.
+    """
 
 
 def pipelines_of(

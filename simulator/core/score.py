@@ -33,7 +33,7 @@ from forerun.spaces.strategies.software import running
 
 _STAGE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split")
 PIPELINE_AXES = (*_STAGE_AXES, "mbs", "sp", "recompute", "recompute_layers")
-"""Axes that the pipelined part of a step depends on, besides those of its layers."""
+"""Axes of the pipelined part of a step, in addition to those of its layers."""
 
 
 def score(context: Context, table: StrategyTable) -> ScoreTable:

@@ -28,7 +28,7 @@ from forerun.spaces.strategies import Context, Strategy, StrategyTable, in_secon
 from forerun.spaces.strategies.software import running
 
 STAGE_AXES = ("tp", "dp", "pp", "cp", "ep", "etp", "mbs", "zero", "shard", "schedule", "placement", "sp")
-"""Axes of a strategy that a stage's costs depend on, besides its layers and what it recomputes."""
+"""Axes of a strategy in a stage's costs, in addition to its layers and recompute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +36,17 @@ class StageOptions:
     """K options of a stage (layers, recompute, shares on the host), shape K each."""
 
     number: Ints
-    """Of the stage."""
+    """Number of the stage."""
     start: Ints
-    """Its first layer of the model."""
+    """Its first layer in the model."""
     end: Ints
-    """The layer behind its last."""
+    """The layer after its last one."""
     kind: Ints
     """Number of a ``Recompute``."""
     some: Ints
-    """Layers to which that applies; below zero: all."""
+    """Number of recomputed layers; negative: all."""
     hosted: Floats | None = None
-    """Shares of its optimizer states and activations on the host, [K, 2]; None: what the software runs with."""
+    """Shares of its optimizer states and activations on the host, [K, 2]; None: the software's setting."""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -67,15 +67,15 @@ class OptionCosts:
     """Costs of K options of a stage, shape K each."""
 
     time_s: Floats
-    """One microbatch, forward and backward."""
+    """Seconds of one microbatch, forward and backward."""
     reduce_s: Floats
-    """Reduction of gradients, once a step."""
+    """Reduction of gradients, once per step."""
     gather_s: Floats
-    """Gather of parameters, once a step."""
+    """Gather of parameters, once per step."""
     optimizer_s: Floats
     """Update and copies of parameters and gradients, of a whole step."""
     tied_s: Floats
-    """Exchange of a tied token table between first and last stage, once a step."""
+    """Exchange of a tied token table between first and last stage, once per step."""
     peak_bytes: Floats
     optimizer_bytes: Floats
     """Optimizer states in the peak."""
@@ -196,11 +196,11 @@ class LeastParts:
     """Lower bounds of time and memory of all layers of a model on one kind of device, for N candidates."""
 
     passes_s: Floats
-    """One microbatch, by block (kinds of layers, embedding, head), [B, N]."""
+    """Seconds of one microbatch, by block (kinds of layers, embedding, head), [B, N]."""
     host_s: Floats
     """Launches of a microbatch, [N]."""
     once_s: Floats
-    """Traffic of replicas that no pass hides, and the optimizer, once a step, [N]."""
+    """Exposed replica traffic, and the optimizer, once per step, [N]."""
     fits: NDArray[np.bool_]
     """Whether equal parts of parameters, gradients and optimizer states fit into memory, [N]."""
 
@@ -238,12 +238,12 @@ class _WholeModel:
     """One microbatch through all B blocks of a model, for N candidates."""
 
     blocks: Floats
-    """Number of each, [B, 1]."""
+    """Number of each block, [B, 1]."""
     forward_s: Floats
-    """[B, N], as are those below."""
+    """Seconds, [B, N], like the following ones."""
     backward_s: Floats
     unpaired_s: Floats
-    """What passes that no other is paired with take less, 0 or below."""
+    """Saving of passes without a paired pass, 0 or negative."""
     host_s: tuple[Floats, Floats]
     """Launches of the forward and of the backward pass, [N] each."""
 

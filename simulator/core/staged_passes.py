@@ -19,7 +19,7 @@ from forerun.spaces.strategies import Context, Recompute
 Keys = NDArray[np.intp]
 
 _BITS = {"tp": 10, "cp": 10, "ep": 11, "etp": 7, "mbs": 14, "sp": 1, "separate_fp32": 1, "kind": 8}
-"""Bits of each degree in the number that stands for a shard: more than any legal degree has."""
+"""Bits of each degree in the key of a shard, above every legal degree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class StagePasses:
     weight_s: Floats
     """Weight-gradient part of ``backward_s``."""
     gap_s: Floats
-    """Waits of the device for its host, in both passes."""
+    """Device waits for the host, in both passes."""
     parts: dict[str, Floats]
-    """The device's time by kind."""
+    """Device seconds by kind."""
     memory: StageMemory
     """Activations."""
 

@@ -19,7 +19,7 @@ from forerun.spaces.errors import unknown
 Floats = NDArray[np.float64]
 
 _SHAPE = ("batch", "heads", "kv_heads", "seq_q", "seq_k", "head_dim", "value_head_dim")
-"""Numbers that a measured attention is known by, in order."""
+"""Numbers of a measured attention, in order."""
 AttentionKernel = Literal["flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused_half", "unfused"]
 
 MATERIALISED = ("fused_softmax", "unfused_half", "unfused")

@@ -23,25 +23,31 @@ Direction = Literal["forward", "data_gradient", "weight_gradient"]
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
-"""Parts into which the sum of a product may be cut, each a group of its own."""
+"""Numbers of parts of a product's sum, each a group."""
 
 WINOGRAD_GAIN = 2.25
-"""Multiplications of a 3x3 window over those of its minimal filtering F(2x2, 3x3): 36 to 16 (Lavin and Gray, arXiv
-1509.09308, section 4.1). Libraries take it for fp32, where multiplications are what holds up: published VGG-16 rates
-on P100 and V100 lie at 1.4 times the peak."""
+"""Multiplications of a 3x3 window relative to its minimal filtering F(2x2, 3x3).
+
+The ratio is 36 to 16 (Lavin and Gray, arXiv 1509.09308, section 4.1). Libraries use it for fp32, where multiplications
+are the bottleneck: published VGG-16 rates on P100 and V100 are 1.4 times the peak.
+"""
 
 TENSOR_SHARE = 0.58
-"""Speed of convolutions on matrix units over that of plain products: windows are gathered while they multiply.
-Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 456 images/s, A100 tf32 503 and fp16
-1190 (LambdaColdStorage/lambda-tensorflow-benchmark); with plain products 735, 899 and 1804 would be predicted."""
+"""Speed of convolutions on matrix units relative to plain products, since windows are gathered meanwhile.
+
+Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 456 images/s, A100 tf32 503 and fp16 1190
+(LambdaColdStorage/lambda-tensorflow-benchmark); with plain products 735, 899 and 1804 would be predicted.
+"""
 
 ADDRESSING = 1.36
-"""Instructions per multiplication where the window is larger than a point, and so has addresses to compute: about 36 of
-integers beside every 100 of floating point (NVIDIA Turing architecture white paper, in the mean of rendering workloads;
-that convolutions have as many is assumed, and checked on published rates of K80 and P100). Since Volta both issue side
-by side."""
+"""Instructions per multiplication for windows larger than a point, whose addresses are computed.
+
+They are about 36 integer instructions per 100 of floating point (NVIDIA Turing architecture white paper, mean of
+rendering workloads; equality for convolutions is an assumption checked on published rates of K80 and P100). Since Volta
+both issue in parallel.
+"""
 _ONE_ISSUE = ("Kepler", "Maxwell", "Pascal")
-"""Architectures on which they share their issue slots (ibid.)."""
+"""Architectures on which both share their issue slots (ibid.)."""
 
 WINOGRAD_CHANNELS = 16
 """Below this many channels or filters the transforms cost more than they save (ibid., section 4.3)."""

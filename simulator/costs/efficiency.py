@@ -16,7 +16,7 @@ from forerun.spaces.documents.package_data import package_yaml
 
 _OTHER = "other"
 _UNCALIBRATED = "uncalibrated"
-"""Beginning of the provenance of constants that were fitted to no micro-benchmark."""
+"""Prefix of the provenance of constants without a fitted micro-benchmark."""
 
 # Tile shapes (rows, columns) of common kernels, in the order of ``tile_shares``; each also runs transposed.
 TILE_CLASSES = (((256, 128), (128, 256)), ((128, 128),), ((128, 64), (64, 128)), ((64, 64),))
@@ -31,9 +31,9 @@ class GemmEfficiency:
     tiles: tuple[tuple[int, int, float], ...]
     """``(rows, columns, share)``, the share relative to the largest tile."""
     wave_hardness: float
-    """1 when a partly filled last wave costs a whole one, 0 when the work spreads evenly."""
+    """1 when a partly filled last wave costs an entire one, 0 when the work spreads evenly."""
     k_ramp: float
-    """Elements of the reduction that filling and draining a tile costs."""
+    """Cost of filling and draining a tile, in elements of the reduction."""
     memory_share: float
     """Share of the memory bandwidth."""
     fixed_s: float
@@ -41,9 +41,9 @@ class GemmEfficiency:
     data_gradient_share: float
     """Speed of the gradient of inputs relative to one forward product."""
     weight_gradient_share: float
-    """That of the gradient of weights."""
+    """Speed of the gradient of weights, likewise."""
     grouped_share: float
-    """That of the experts' products in one grouped kernel."""
+    """Speed of the experts' products in one grouped kernel, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +53,13 @@ class AttentionEfficiency:
     peak_share: float
     """Share of the dense peak of a long loop over keys."""
     head_dim_ramp: float
-    """Elements of the head dimension that the exponentials of one score cost."""
+    """Cost of the exponentials of one score, in elements of the head dimension."""
     block_rows: int
     """Queries of one block."""
     key_ramp: float
-    """Keys that starting a block costs."""
+    """Cost of starting a block, in keys."""
     wave_hardness: float
-    """As for matrix products."""
+    """See matrix products."""
     fixed_s: float
     """Start and end of a kernel on the device."""
     flash2_share: float
@@ -73,7 +73,7 @@ class StreamEfficiency:
     memory_share: float
     """Share of the memory bandwidth."""
     elements_per_unit_s: float
-    """erf-GELU evaluations per second of one compute unit, for kernels that arithmetic bounds."""
+    """erf-GELU evaluations per second of one compute unit, for arithmetic-bound kernels."""
     fixed_s: float
     """Start and end of a kernel on the device."""
 
@@ -83,18 +83,18 @@ class ComputeEfficiency:
     """All compute constants of one device."""
 
     sustained_clock: Mapping[str, float]
-    """Speed under the load of training over that in the bursts of the benchmarks, keyed as ``gemm``."""
+    """Speed under the load of training relative to the bursts of the benchmarks, keyed as ``gemm``."""
     gemm: Mapping[str, GemmEfficiency]
     """By width of the inputs: ``half`` (fp16, bf16; also tf32 and fp32) and ``fp8`` (also fp4)."""
     attention_forward: AttentionEfficiency
     attention_backward: AttentionEfficiency
     stream: StreamEfficiency
     provenance: str
-    """Data that they were fitted to."""
+    """Data behind the fit."""
 
 
 def device_efficiency(device: Device) -> ComputeEfficiency:
-    """:Return the constants of ``device``: its own, or those of its architecture scaled to its measured ceiling."""
+    """Return the constants of ``device``: its own, or those of its architecture scaled to its measured ceiling."""
     own, lender = _lender(device)
     entry = _entry(lender)
     power = _power_ratio(device, lender)

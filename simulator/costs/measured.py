@@ -17,13 +17,13 @@ from forerun.spaces.clusters.measurements import Floats, Surface
 from forerun.spaces.errors import RequestError
 
 _SAME = 1e-6
-"""Squared distance, in doublings, at which two shapes are one."""
+"""Squared distance, in doublings, at which two shapes are equal."""
 _NEAR = 1e-3
 """Added to squared distances, so that weights stay finite."""
 MOST_APART = 1e6
-"""Measured over modelled seconds of an operator, or the other way round, beyond which a figure is an error."""
+"""Ratio of measured and modelled seconds of an operator, in either direction, beyond which a figure is an error."""
 _AT_ONCE = 1 << 20
-"""Pairs of shapes that are compared at once."""
+"""Pairs of shapes compared at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ class StreamPass:
     """One pass of a memory-bound operator."""
 
     bytes_per_element: float
-    """Moved, reads and writes."""
+    """Bytes moved by reads and writes."""
     kernels: int = 1
-    """Launches."""
+    """Number of launches."""
     math_per_element: float = 0.0
-    """Arithmetic in units of one erf-GELU, for operators that arithmetic bounds."""
+    """Arithmetic in units of one erf-GELU, for arithmetic-bound operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class StreamOperator:
     """Both passes of an operator, fused (one kernel where possible) and eager (one per framework call)."""
 
     element: str
-    """What one element is, in words."""
+    """Meaning of one element."""
     forward: StreamPass
     backward: StreamPass
     eager_forward: StreamPass
@@ -213,7 +213,7 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
 }
 
 LAUNCH_S = 9e-6
-"""Of one kernel from the host of an H100 system. SimuMax's grouped products on B200 take no less per expert."""
+"""Launch of one kernel by the host of an H100 system. SimuMax's grouped products on B200 take no less per expert."""
 
 
 def memory_bound_time_s(

@@ -19,9 +19,9 @@ from forerun.spaces.clusters.cluster import Cluster
 COMPUTING, WAITING = 0.92, 0.15
 """Shares of the power limit."""
 SITE = 1.74
-"""Energy of the data centre over that of its devices."""
+"""Energy of the data centre relative to its devices."""
 BUSY_PARTS = frozenset({"compute", "recompute", "optimizer", "forward", "backward", "update"})
-"""Parts of a step in which a device computes; in all others it waits for data, for others, or for its host."""
+"""Parts of a step in which a device computes; in all others it waits for data, for other devices, or for its host."""
 
 
 def power_limit_w(cluster: Cluster) -> float | None:

@@ -12,20 +12,24 @@ from forerun.spaces.errors import RequestError
 Floats = NDArray[np.float64]
 
 NATURAL_JITTER = 0.02
-"""Deviation of a worker's steps over their mean on a quiet machine (one to three per cent:
-benchmarks/results/2026-11-21-real-runs.md). Asynchronous workers always have it where no other is given: exactly equal
-ones that start together would do everything at the same instants for ever."""
+"""Deviation of a worker's steps over their mean on a quiet machine.
+
+It is one to three per cent (benchmarks/results/2026-11-21-real-runs.md). It is the default of asynchronous workers:
+exactly equal ones that start together would stay synchronous for ever.
+"""
 
 NEAR_REPLICAS = 8
-"""Of so many replicas the sustained clocks of devices, taken from runs on one node, contain the wait."""
+"""Number of replicas up to which the devices' sustained clocks, taken from runs on one node, include the wait."""
 WAIT_PER_DOUBLING = 0.0075
-"""Share of its computation that a step waits for the slowest replica, more per doubling of replicas beyond those: the
-maximum of delays with an exponential tail grows by the same for every doubling. Refitted with the
-clocks of A100 and H100, with any table left out, 0.9 to 1.2 % (benchmarks/accuracy/cross_validate.py); three quarters
-of one leave those clocks as they are, at the least error of all."""
+"""Share of its computation that a step waits for the slowest replica, per doubling beyond ``NEAR_REPLICAS``.
+
+The maximum of delays with an exponential tail grows by the same for every doubling. Refitted with the clocks of A100
+and H100, with any table left out, it is 0.9 to 1.2 % (benchmarks/accuracy/cross_validate.py); three quarters of a per
+cent do not change these clocks, at the smallest error of all.
+"""
 
 _POINTS = 512
-"""Equally likely values that stand for a smooth distribution; the largest is the 1 - 1/1024 quantile."""
+"""Number of equally likely values of a smooth distribution; the largest is the 1 - 1/1024 quantile."""
 
 
 def lognormal_factors(jitter: float, points: int = _POINTS) -> Floats:

@@ -30,7 +30,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "repair_s": (0, 1e8),
     "hardware_share": (0, 1),
 }
-"""Least and largest value of every fact."""
+"""Smallest and largest value of every field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,27 +38,31 @@ class Reliability:
     """Failure rates of devices and the recovery time of a job. Defaults are those of large published runs."""
 
     failures_per_device_hour: float = 2.0e-5
-    """Interruptions of the job per device and hour in which it runs. Llama 3 405B: 419 unexpected ones on 16,384 H100
-    in 54 days, 2e-5 (The Llama 3 Herd of Models, section 3.3.4)."""
+    """Interruptions of the job per device and hour of running.
+
+    Llama 3 405B: 419 unexpected ones on 16,384 H100 in 54 days, 2e-5 (The Llama 3 Herd of Models, section 3.3.4).
+    """
 
     planned_per_device_hour: float = 0.0
     """Planned interruptions per device and hour, which lose no work but restart. Llama 3: 47 in 54 days, 2.2e-6."""
 
     recovery_s: float = 600.0
-    """Seconds from a failure to the first step after it: detection, replacement of the node, start-up, loading. Ten
-    minutes is what MegaScale states for detection and diagnosis (NSDI 2024, section 4)."""
+    """Seconds from a failure to the first step after it: detection, replacement of the node, start-up, loading.
+
+    MegaScale has ten minutes for detection and diagnosis (NSDI 2024, section 4).
+    """
 
     checkpoint_bytes_per_s: float = 1.0e9
     """Bytes per second that one node writes to storage. Llama 3: 2 TB/s sustained for 2,048 nodes."""
 
     interval_s: float | None = None
-    """Seconds of training between two checkpoints; the best one where None."""
+    """Seconds of training between two checkpoints; None: the optimum."""
 
     spare_nodes: int | None = None
-    """Nodes that wait to replace failed ones; None: a replacement is always there."""
+    """Nodes reserved to replace failed ones; None: a replacement is always available."""
 
     repair_s: float = 24 * SECONDS_PER_HOUR
-    """Seconds until a failed node is back; matters only with a stated number of spare nodes."""
+    """Seconds until a failed node returns; used only with a given number of spare nodes."""
 
     hardware_share: float = 0.78
     """Share of failures that need another node. Llama 3: 78 % of unexpected interruptions were hardware."""
@@ -87,7 +91,7 @@ class Goodput:
     """Seconds for which one checkpoint stops the training."""
 
     between_failures_s: float | None
-    """Mean seconds that the whole job runs between two unplanned interruptions; None without failures."""
+    """Mean running seconds of the whole job between two unplanned interruptions; None without failures."""
 
     shares: dict[str, float]
     """Shares of the total time: ``checkpoints``, ``lost_work``, ``recovery``, ``waiting_for_nodes``."""
@@ -149,10 +153,10 @@ def goodput_of(
 
 
 _HOPELESS = 20.0
-"""Longest interval, in mean times between failures: under one in 10^8 longer ones is completed."""
+"""Longest interval, in mean times between failures: fewer than one in 10^8 longer ones is completed."""
 
 _NEAR_BRANCH = 1e-5
-"""Writes shorter than this share of the time between failures: the series is exact to 1e-7 there."""
+"""Write time, relative to the time between failures, below which the series is exact to 1e-7."""
 
 
 def best_interval_s(*, write_s: float, mean_s: float) -> float:

@@ -23,9 +23,9 @@ from forerun.simulator.improve.step import Op, RankStep, StepPlan, coarse, sprea
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_LABELS = 64
-"""Beginnings that are kept per place; more differ by less than the clock of any profiler."""
+"""Beginnings kept per place; further ones differ by less than the clock of any profiler."""
 LATER_CUTS = 8
-"""Operators behind the end of a bucket after which the kernel that it waits for may be cut."""
+"""Operators after the end of a bucket at which the awaited kernel may be cut."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from forerun.spaces.opgraph.profile import GraphProfile
 
 _MIB = 2.0**20
 _ALIKE = 2e-4
-"""Share of a step by which two sizes do not differ."""
+"""Share of a step up to which two sizes are equally fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ RULES: Mapping[str, BucketRule] = {
         strict=True,
     ),
 }
-"""By name; with ``strict`` a bucket ends before it would exceed its cap, else when it has reached it."""
+"""Rules by name; a ``strict`` bucket closes before it would exceed its cap, others once they have reached it."""
 _OF_FRAMEWORKS = {"pytorch-ddp": "ddp", "horovod": "horovod"}
 
 

@@ -11,11 +11,11 @@ from forerun.simulator.opgraph.messages import reduce_s, rendezvous_s, straggler
 from forerun.spaces.opgraph import Kind, Operator
 
 POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT, Kind.ADD, Kind.MULTIPLY})
-"""Operators that another kernel can do on its way out: they need nothing but the element itself."""
+"""Operators that another kernel can compute on its output: they are element-wise."""
 _HOSTS = frozenset(
     {Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR, Kind.BATCH_NORM, Kind.LAYER_NORM, Kind.POOL, *POINTWISE}
 )
-"""Operators that can do it for them."""
+"""Operators whose kernels can compute them."""
 
 
 def graph_step(context: GraphContext, *, ranks: int, batch: float) -> RankStep:

@@ -13,7 +13,7 @@ from forerun.simulator.replay.trace import MESSAGES, RankTrace, SpanKind
 from forerun.spaces.errors import RequestError, unknown
 
 GROUPS = {"computation": (SpanKind.COMPUTE, SpanKind.COPY), "communication": MESSAGES, "host": (SpanKind.HOST,)}
-"""Words for all operators of a kind."""
+"""Names of groups of operators of one kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

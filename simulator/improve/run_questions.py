@@ -11,7 +11,7 @@ from forerun.simulator.replay.graph import GAP
 from forerun.simulator.replay.trace import MESSAGES, Place, SpanKind
 
 _KERNELS = 5
-"""Names of operators on the critical path that are asked about."""
+"""Number of operators on the critical path with a question each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

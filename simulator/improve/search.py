@@ -8,7 +8,7 @@ from forerun.simulator.improve.memory import cheapest_fit
 from forerun.simulator.improve.step import PlanOutcome, RankStep, StepPlan, simulate
 
 LEAST_GAIN = 1e-4
-"""Share of a step below which a change is not worth a line."""
+"""Smallest gain, as a share of the step, of a listed change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

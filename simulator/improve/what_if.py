@@ -10,7 +10,7 @@ from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
 from forerun.spaces.errors import RequestError
 
 MOST_GROUPS = 64
-"""Groups that are tried: more are too small to pay."""
+"""Largest number of groups tried: more are too small to pay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from forerun.spaces.errors import RequestError
 
 Floats = NDArray[np.float64]
 MOST_PIECES = 64
-"""Most pieces that a message is cut into."""
+"""Limit of pieces of a message."""
 
 
 class Wire(Protocol):

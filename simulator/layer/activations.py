@@ -20,7 +20,7 @@ from forerun.spaces.strategies import Context, Recompute
 from forerun.spaces.strategies.framework_laws import separate_norms
 
 _TWELVE_BIT = 1.5
-"""Bytes of the attention's output in E5M6, which its own backward pass reads, too (arXiv 2412.19437, section 3.3.3)."""
+"""Bytes of the attention's output in E5M6, which its own backward pass also reads (arXiv 2412.19437, section 3.3.3)."""
 _MATERIALISED = ("unfused", "unfused_half", "fused_softmax")
 """Attention kernels that keep the score matrix."""
 

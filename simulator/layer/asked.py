@@ -16,17 +16,19 @@ OF_WHOLE_STEPS: Mapping[str, Any] = {
     "host_step_s": 0.0, "p2p_fixed_s": 0.0, "overlap_gradients": 0.0, "overlap_parameters": 0.0,
     "graphs": "none", "overlap_pipeline": False, "switches": (),
 }  # fmt: skip
-"""What a profile says of passes and steps as wholes, not of what a device does for a block, with a value of each: a
-calibration moves them, switches set them, and blocks take as long as before."""
+"""Fields of a profile for entire passes and steps, which do not affect a block, with a fixed value each.
+
+Calibrations and switches change them, but the times of blocks stay equal.
+"""
 OF_EXPERTS: Mapping[str, Any] = {"graphed": ()}
-"""What it says besides that changes no block of a model without routed experts."""
+"""Further fields without an effect on blocks of a model without routed experts."""
 OF_TRAFFIC: Mapping[str, Any] = {
     "overlap_tensor": 0.0, "overlap_tensor_backward": 0.0, "overlap_context": 0.0, "overlap_expert": 0.0,
     "overlap_shared_experts": False, "reserves_expert_multiprocessors": False, "expert_multiprocessors": 0.0,
     "dispatch_share": 1.0, "dispatches_once": False, "gathers_tokens": False, "tensor_step_s": 0.0,
     "collective_launch_s": 0.0, "expert_wait_s": 0.0, "graphed": (),
 }  # fmt: skip
-"""What it says of what devices send for a block, not of what each computes."""
+"""Fields that affect a block's communication, but not its computation."""
 
 Asked = tuple[Same[Any], ...]
 

@@ -32,7 +32,7 @@ from forerun.spaces.strategies import Context, Recompute
 _SEPARATE_BYTES = 26.0
 
 ADDING: Mapping[float, GemmKind] = {4.0: "weight_gradient", 2.0: "weight_gradient_added"}
-"""Product that adds to main gradients of so many bytes."""
+"""Kind of product that adds to main gradients, by their bytes."""
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "input_gradient", "weight_gradient")
 

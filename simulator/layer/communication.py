@@ -34,9 +34,9 @@ class LayerTraffic:
     expert_forward_s: Floats
     expert_backward_s: Floats
     alone_forward_s: Floats
-    """Further seconds of tokens to experts in a pass beside which no other microbatch computes."""
+    """Further seconds of expert traffic in a pass without a simultaneous microbatch."""
     alone_backward_s: Floats
-    """The same of the backward pass."""
+    """The same for the backward pass."""
 
     def waiting(self, seconds: float) -> "LayerTraffic":
         """Return the expert traffic with an additional wait in seconds, a third of it in the forward pass."""
@@ -81,11 +81,11 @@ class TensorSync:
     """Seconds of tensor ranks' exchange of one [tokens, width] activation, shape K; the unused kind is 0."""
 
     gather_s: Floats
-    """To bring it to all of them, with sequence parallel."""
+    """Seconds to gather it on all ranks, with sequence parallelism."""
     scatter_s: Floats
-    """Back from them, with sequence parallel."""
+    """Seconds to scatter it, with sequence parallelism."""
     reduce_s: Floats
-    """To add it up over them, without."""
+    """Seconds to all-reduce it, without sequence parallelism."""
 
     @property
     def once_s(self) -> Floats:

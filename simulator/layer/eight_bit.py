@@ -13,7 +13,7 @@ from forerun.spaces.strategies import Context
 
 EIGHT_BIT = ("fp8", "mxfp8", "fp4", "nvfp4")
 FOUR_BIT = ("fp4", "nvfp4")
-"""Precisions whose matrix products read inputs of a byte or less."""
+"""Precisions with matrix products of 4-bit inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +21,20 @@ class Recipe:
     """One recipe."""
 
     cast: str
-    """Memory-bound operator that makes the inputs of products."""
+    """Memory-bound operator that casts the inputs of products."""
     weight_bytes: float
-    """Of a weight in one layout, its scales included."""
+    """Bytes of a weight in one layout, with its scales."""
     one_scale: bool = False
-    """The scale is the same along rows and columns, so that one copy serves every product on devices whose tensor cores
-    read either layout."""
+    """Whether scales are equal along rows and columns.
+
+    One copy serves every product on devices whose tensor cores read either layout.
+    """
     gathers_weights: bool = True
-    """Weights that are in eight bit alone are gathered so: else in half precision (blocks of 32 cross the borders of
-    slices, and are scaled again: Megatron-core's ``reuse_grad_buf_for_mxfp8_param_ag``)."""
+    """Whether weights stored only in 8 bit are gathered in 8 bit; otherwise in half precision.
+
+    Blocks of 32 cross the borders of slices, and are scaled again (Megatron-core's
+    ``reuse_grad_buf_for_mxfp8_param_ag``).
+    """
 
 
 RECIPES: Mapping[str, Recipe] = {

@@ -12,7 +12,7 @@ from forerun.simulator.layer.work import Work
 from forerun.spaces.strategies import Context
 
 READ = tuple(each.name for each in fields(Shard) if each.name not in ("recompute", "away"))
-"""Parts of a shard that its operators depend on: what is computed again, or kept on the host, is the same work."""
+"""Axes of a shard that its operators depend on; recompute and offload do not change them."""
 
 
 def known_block_work(context: Context, shard: Shard) -> tuple[Work, ...]:

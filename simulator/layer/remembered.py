@@ -11,9 +11,9 @@ from forerun.simulator.layer.shard import Shard
 from forerun.simulator.score_table import Floats
 
 MOST = 1 << 15
-"""Shards that are remembered of one request and its software: a dozen MiB of a model with a few kinds of layers."""
+"""Limit of cached shards of one request and its software: a dozen MiB for a model with a few kinds of layers."""
 Columns = TypeVar("Columns")
-"""A dataclass, mapping or tuple of arrays whose last axis is shards, or such an array."""
+"""A dataclass, mapping or tuple of arrays with shards on the last axis, or such an array."""
 
 
 class Remembered(Generic[Columns]):

@@ -11,14 +11,16 @@ from forerun.spaces.models.model import Layer
 from forerun.spaces.strategies import Context, StrategyTable
 
 LAYER_AXES = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute")
-"""Axes that the time and memory of one layer on one microbatch depend on; dp, pp and the rest do not change them (but
-see ``layer_axes``)."""
+"""Axes in the time and memory of one layer on one microbatch; dp, pp and others do not change them.
+
+See also ``layer_axes``.
+"""
 
 BUFFER_BYTES = 4.0
-"""Bytes per parameter of gradients that are accumulated separately."""
+"""Bytes per parameter of separately accumulated gradients."""
 
 _BYTES = {"fp32": 4.0, "tf32": 4.0}
-"""Bytes of an activation where they are not the 2 of half precision (fp8 training keeps its activations in bf16)."""
+"""Bytes of an activation where they are not those of half precision, 2 (fp8 training keeps activations in bf16)."""
 
 
 def saved_input_bytes(precision: str) -> float:
@@ -61,12 +63,11 @@ class Shard:
     tokens: Floats
     """Tokens of one microbatch on one context rank."""
     inner_tokens: Floats
-    """The share of them that one tensor rank holds between the tensor-parallel blocks (all of them without sequence
-    parallel)."""
+    """Tokens of one tensor rank between the tensor-parallel blocks (all tokens without sequence parallelism)."""
     separate_fp32: NDArray[np.bool_]
-    """Gradients are accumulated in an fp32 buffer beside them."""
+    """Whether gradients are accumulated in a separate fp32 buffer."""
     away: Floats
-    """Share (0 to 1) of what the layer keeps that lies in the memory of the host between its passes."""
+    """Share (0 to 1) of the layer's kept tensors in host memory between its passes."""
 
     def __len__(self) -> int:
         return len(self.tp)

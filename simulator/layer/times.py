@@ -25,7 +25,7 @@ from forerun.spaces.schedules.catalogue import by_schedule
 from forerun.spaces.strategies import Context, Recompute
 
 BLOCK_PARTS = ("compute", "recompute", "tensor", "context", "expert")
-"""Parts of ``TIME_PARTS`` that a block's forward and backward passes are made of."""
+"""Parts of ``TIME_PARTS`` in a block's forward and backward passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +33,20 @@ class BlockTimes:
     """Arrays [B, K] over blocks (layer kinds, embedding, head) and shards."""
 
     forward_s: Floats
-    """Whole forward passes."""
+    """Entire forward passes."""
     backward_s: Floats
-    """Whole backward passes, recomputation included."""
+    """Entire backward passes, including recompute."""
     weight_s: Floats
     """The weight-gradient part of the backward pass."""
     parts: Mapping[str, Floats]
     """``forward_s + backward_s`` by ``BLOCK_PARTS``."""
     recompute: Mapping[str, Floats]
-    """Seconds that recompute adds to each of them, all of it in the backward pass."""
+    """Additional seconds of recompute by part, all in the backward pass."""
     alone_s: tuple[Floats, Floats] | None
-    """Further seconds of (forward, backward) passes where no other microbatch computes beside them, under which tokens
-    could travel; None where the software never overlaps them."""
+    """Further seconds of (forward, backward) passes without a simultaneous microbatch that could hide expert traffic.
+
+    None where the software never overlaps them.
+    """
 
     @property
     def recompute_s(self) -> Floats:
@@ -222,7 +224,7 @@ def layer_launches_s(context: Context) -> float:
 
 
 GRAPHED = 0.7 / 4.4
-"""Launches of a layer in CUDA graphs over those of its kernels (docs/decisions/host-speed.md)."""
+"""Launches of a layer in CUDA graphs relative to those of its kernels (docs/decisions/host-speed.md)."""
 
 
 @lru_cache(maxsize=256)

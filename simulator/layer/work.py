@@ -18,11 +18,14 @@ from forerun.spaces.strategies import Recompute
 Direction = Literal["forward", "input_gradient", "weight_gradient"]
 Bound = Literal["tensor cores", "memory", "launch"]
 Kind = Literal["product", "attention", "stream"]
-"""Rule of ``simulator/costs`` that says what an operator takes."""
+"""Rule of ``simulator/costs`` for an operator."""
 
 _TOO_SMALL = 0.1
-"""Share of the nearer peak below which the latency of a kernel counts, not its throughput. Of 500 passes that take 2 %
-of a step or more (five models of 8 to 671 billion parameters, 4,096 tokens, four clusters) all are predicted above."""
+"""Share of the nearer peak below which a kernel is limited by latency, not throughput.
+
+All of 500 passes with at least 2 % of a step (five models of 8 to 671 billion parameters, 4,096 tokens, four clusters)
+are predicted above it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,25 +36,25 @@ class OperatorTime:
     """
 
     name: str
-    """As ``explain`` lists it."""
+    """Name in the list of ``explain``."""
     direction: Direction
     seconds: Floats | float
     """Its duration."""
     matrix_s: Floats | float = 0.0
-    """Its operations at the dense peak of the tensor cores, a bound that is never reached."""
+    """Seconds of its operations at the dense peak of the tensor cores, a bound that is never reached."""
     memory_s: Floats | float = 0.0
-    """Its bytes at the peak of the device's memory, likewise."""
+    """Seconds of its bytes at the peak of the device's memory, likewise."""
     kernels: Floats | float = 1.0
-    """Launches, all of one ``kind``."""
+    """Number of launches, all of one ``kind``."""
     kind: Kind = "stream"
     core: bool = False
-    """The core of attention, whose passes overlap communication."""
+    """Whether it is the core of attention, whose passes overlap communication."""
     repeated: bool = False
-    """Selective recomputation repeats it."""
+    """Whether selective recompute repeats it."""
     not_recomputed: bool = False
-    """Full recomputation ends before it."""
+    """Whether full recompute ends before it."""
     modules: Recompute = Recompute.NONE
-    """Modules whose own recomputation repeats it too."""
+    """Modules whose own recompute repeats it."""
 
     def __add__(self, other: "OperatorTime") -> "OperatorTime":
         """Return the sum of both, named like the first."""
@@ -115,11 +118,11 @@ class Work:
     core_s: Floats
     """Forward pass of the attention core."""
     repeated_s: Floats
-    """The part of ``forward_s`` that selective recomputation repeats."""
+    """The part of ``forward_s`` that selective recompute repeats."""
     not_recomputed_s: Floats
-    """The part of ``forward_s`` that full recomputation does not repeat."""
+    """The part of ``forward_s`` that full recompute does not repeat."""
     modules_s: Mapping[Recompute, Floats]
-    """The part of ``forward_s`` that recomputation of each module alone repeats."""
+    """The part of ``forward_s`` that recompute of each module repeats."""
 
     @property
     def backward_s(self) -> Floats:

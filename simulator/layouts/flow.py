@@ -21,13 +21,13 @@ class TransferPhase(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     REGATHER = "again"
-    """In the backward pass, of an input that was gathered in the forward pass and kept in parts only."""
+    """In the backward pass, for an input that was gathered in the forward pass and kept only in parts."""
     GRADIENT = "gradient"
-    """Of gradients of weights."""
+    """For gradients of weights."""
     FETCH = "fetch"
-    """Of weights that are kept in slices, before a pass needs them."""
+    """For sharded weights, before a pass needs them."""
     UPDATE = "update"
-    """Of weights that the optimizer has updated in slices."""
+    """For weights that the optimizer has updated in slices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from forerun.spaces.schedules.catalogue import with_trait
 from forerun.spaces.strategies import Context
 
 HOST_COPIES = 3
-"""Layers of which the device has what goes to the host: one that runs, one on its way, one coming."""
+"""Layers on the device under offload to the host: the running one, one on its way out, one on its way in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,25 +37,25 @@ class StageMemory:
     kept: Floats
     """Activations of all microbatches in flight."""
     each: Floats
-    """Those of one microbatch on one virtual stage."""
+    """Activations of one microbatch on one virtual stage."""
     working: Floats
     """Working set of one layer's backward pass."""
     logits: Floats
-    """Around the loss."""
+    """Memory around the loss."""
     held_logits: Floats
-    """Those of them that are there while layers run backward."""
+    """Part of ``logits`` during the layers' backward passes."""
     idle: Floats
-    """Buffers that the allocator keeps while there is memory left."""
+    """Buffers that the allocator keeps while memory is free."""
     idle_share: Floats
-    """Further ones, as a share (0 to 1) of all of these."""
+    """Further idle buffers, as a share (0 to 1) of all of these."""
     stage: Floats
     """Number of the pipeline rank."""
     passing: Floats
-    """Activations of layers that go to the host or come back."""
+    """Activations of layers on their way to or from the host."""
     undone: Floats
-    """1.0 where no backward pass of the step has run when activations are at their most, else 0.0."""
+    """1.0 where no backward pass has run at the peak of activations, else 0.0."""
     gap: Floats
-    """What logits of half precision leave free, where those of fp32 find no room."""
+    """Free memory after half-precision logits that is too small for fp32 ones."""
 
     @property
     def moving(self) -> Floats:
@@ -69,7 +69,7 @@ class StageMemory:
 
 
 _ADDED = ("kept", "each", "logits", "held_logits", "idle", "passing", "gap")
-"""Memory of ``StageMemory`` that layers with several settings add up to."""
+"""Fields of ``StageMemory`` that layers with several settings sum up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +78,18 @@ class TotalMemory:
 
     peak_bytes: Floats
     allocated_bytes: Floats
-    """Live tensors alone."""
+    """Live tensors only."""
     parts: dict[str, Floats]
     """The peak by ``MEMORY_PARTS``."""
     stage: NDArray[np.int64]
-    """Pipeline rank that has the peak."""
+    """Pipeline rank with the peak."""
     pressed: NDArray[np.bool_]
-    """The allocator's idle buffers do not fit there."""
+    """Whether the allocator's idle buffers do not fit on this rank."""
     cached_bytes: Floats
-    """Free blocks there that the allocator keeps for streams of communication, and gaps between live tensors; not in
-    the peak, since they are given back before an allocation fails."""
+    """Free blocks of this rank that the allocator keeps for communication streams, and gaps between live tensors.
+
+    They are not in the peak, since they are freed before an allocation fails.
+    """
 
 
 def activation_memory(

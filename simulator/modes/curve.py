@@ -15,7 +15,7 @@ from forerun.spaces.errors import RequestError
 Fidelity = Literal["analytic", "events", "both"]
 
 SATURATED = 0.95
-"""Share of the best throughput of a curve from which on it counts as saturated."""
+"""Share of the best throughput from which a curve counts as saturated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

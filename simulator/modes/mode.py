@@ -20,9 +20,9 @@ MODES = {
 }
 """Modes by their names on the command line: exchange, and whether workers wait for each other."""
 MOST_SHARDS = 4096
-"""Most servers of a request, more than any training uses; bounds its memory."""
+"""Limit of servers in a request, above any training; limits memory."""
 BUCKET_BYTES = 25 * 2.0**20
-"""Gradients that one all-reduce carries: the default of PyTorch's DistributedDataParallel (documentation, 2.x)."""
+"""Gradients of one all-reduce: the default of PyTorch's DistributedDataParallel (documentation, 2.x)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,18 +16,18 @@ from forerun.spaces.opgraph.batch import PerDevice
 from forerun.spaces.opgraph.profile import GraphProfile
 
 PROFILED_BATCH = 64
-"""Samples of the one-device run that a measured time per sample is taken from, unless said otherwise."""
+"""Samples of the one-device run behind a measured time per sample, unless given."""
 DEFAULT_BATCH = PerDevice(PROFILED_BATCH)
 
 GRADIENT_BYTES = 4.0
-"""Gradients move in fp32, also with half-precision arithmetic (automatic mixed precision keeps fp32 parameters)."""
+"""Gradients are sent in fp32, also with half-precision arithmetic (automatic mixed precision keeps fp32 parameters)."""
 
 USABLE = 0.96
-"""Share of a device's memory that an allocator can fill before fragmentation stops it."""
+"""Share of a device's memory that an allocator can fill despite fragmentation."""
 
 
 _MOST_CASES = 4096
-"""Local shapes of a model whose times are remembered, a few kilobytes each."""
+"""Limit of cached local shapes of a model, a few kilobytes each."""
 
 
 class SplitCorrection(Protocol):
@@ -57,7 +57,7 @@ class GraphContext:
     inference: bool = False
     correction: SplitCorrection | None = None
     known_times: dict[bytes, Floats] = field(init=False, default_factory=dict, compare=False, repr=False)
-    """Times [3, U] that were computed before, by local shape; a changed copy begins with none."""
+    """Cached times [3, U] by local shape; a changed copy starts with none."""
 
     def batch(self, devices: int) -> int:
         """Return the global batch on a number of devices."""

@@ -9,7 +9,7 @@ import numpy as np
 from forerun.simulator.opgraph.layers import Floats
 
 PRECISION = 1e-9
-"""Share of the longest run to which the cuts are found."""
+"""Relative accuracy of the longest run."""
 
 ROUNDING = 1e-12
 """Share by which a run may exceed a bound: sums of seconds are rounded."""

@@ -20,9 +20,9 @@ from forerun.spaces.opgraph import GraphModel, Kind
 from forerun.spaces.opgraph.split import Split
 
 IN_PLACE = frozenset({Kind.ACTIVATION, Kind.VIEW, Kind.LOSS})
-"""Operators whose output takes the place of their input (activations run in place behind a norm or a convolution)."""
+"""Operators whose output replaces their input (activations run in place after a norm or a convolution)."""
 _FORGETS = frozenset({Kind.ADD, Kind.CONCAT, Kind.COPY, Kind.UPSAMPLE, Kind.EMBEDDING})
-"""Operators whose gradients do not depend on what they read."""
+"""Operators whose gradients do not depend on their inputs."""
 _OUTPUT_AXES = frozenset({"batch", "channels", "depth", "height", "width"})
 
 

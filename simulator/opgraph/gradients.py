@@ -23,7 +23,7 @@ from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode
 
 _LEAST_S = 1e-12
-"""Seconds that stand for none in a quotient."""
+"""Seconds in place of zero in a divisor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from forerun.spaces.opgraph.split import Split
 
 _DOUBLINGS = 24
 _COPIES = 2
-"""Replicas that exchange gradients, so that buckets count."""
+"""Number of replicas, more than one so that gradient buckets count."""
 
 
 def largest_batch(context: GraphContext) -> int:

@@ -11,7 +11,7 @@ from forerun.spaces.opgraph import WEIGHTED, WINDOWED, GraphModel, Kind, Operato
 
 Floats = NDArray[np.float64]
 AXES = 3
-"""Spatial axes at most; shorter shapes are filled up with ones."""
+"""Largest number of spatial axes; shorter shapes are padded with ones."""
 
 _NAMED = frozenset({"name", "inputs", "block", "notes"})
 

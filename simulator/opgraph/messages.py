@@ -16,7 +16,7 @@ from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.opgraph.profile import GraphProfile
 
 ALONE = Overlap()
-"""Computation and traffic that take nothing from each other."""
+"""Computation and traffic that do not slow each other down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
 
 _SAME = 1e-9
-"""Relative difference below which a rate or what is left of a bucket counts as none."""
+"""Relative difference below which a rate or the rest of a bucket counts as zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

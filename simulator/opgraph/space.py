@@ -18,10 +18,10 @@ from forerun.spaces.opgraph.limits import broken_laws, grids
 from forerun.spaces.opgraph.split import Mode, Split
 
 SEGMENTS = (1, 2, 4, 8, 16, 32, 64)
-"""Microbatches of a pipeline."""
+"""Numbers of microbatches of a pipeline."""
 
 LONGEST_PIPELINE = 64
-"""Stages at most; the models here have no more layers worth a device of their own."""
+"""Largest number of stages; no catalogued model has more layers worth a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

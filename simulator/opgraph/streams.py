@@ -38,7 +38,7 @@ PASSES: Mapping[Kind, Passes] = {
 }
 
 FUSABLE = frozenset({Kind.ACTIVATION, Kind.DROPOUT})
-"""Operators that a fusing framework computes inside the one before."""
+"""Operators that a fusing framework computes inside the preceding one."""
 
 ROWS_FORWARD, ROWS_BACKWARD = 1.0, 3.0
-"""Passes over the looked-up rows of a table: gather; and gradient, old and new row."""
+"""Passes over the looked-up rows of a table: gather; gradient, old and new row."""

@@ -22,19 +22,21 @@ class PipelineTime:
     busy_s: Floats
     """Passes of the slowest stage."""
     slowest: np.ndarray[tuple[int], np.dtype[np.intp]]
-    """Number of the run that it is in."""
+    """Index of its run."""
     exposed_p2p: Floats
     """Transfers in the critical path."""
     sends: Floats
-    """Transfers that occupy the busiest device's link under computation."""
+    """Transfers that occupy the busiest device's link during computation."""
     rounds: Floats
-    """Virtual stages that run one after the other (1 unless interleaved)."""
+    """Virtual stages run in sequence (1 unless interleaved)."""
     group: Floats
     """Microbatches in each of these rounds."""
     spare_s: tuple[Floats, Floats] | None = None
-    """Seconds by which passes of an end of the pipeline, which sends in one direction only, exceed those of all other
-    stages, so that nobody waits for a blocking transfer there: forward and backward of GPipe, their sum and 0 of 1F1B;
-    None if transfers do not block."""
+    """Excess seconds of passes of an end of the pipeline, which sends in one direction only, over all other stages.
+
+    During the excess no stage waits for a blocking transfer of the end: forward and backward of GPipe, their sum and 0
+    of 1F1B; None if transfers do not block.
+    """
     spared: Floats | None = None
     """Number of these passes in a step."""
 

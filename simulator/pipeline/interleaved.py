@@ -19,18 +19,20 @@ from forerun.spaces.schedules.contract import PipelineShape
 from forerun.spaces.schedules.interleaved import numbered
 
 RATES = (("work", 2.0, 0.0), ("work", 2.0, 1.0), ("work", 3.0, 0.125), ("traffic", 1.75, 0.125), ("launches", 2.0, 1.0))
-"""Nominal times for which paths are looked for: what layers take (matrix work; the same with the traffic of experts and
-a head in higher precision; or launches of the host, alike for all of them), how much longer the backward pass is than
-the forward one (three times with full recomputation), and what the host takes once per microbatch and device, in
-forward passes of the longest layer."""
+"""Nominal times of the search for paths.
+
+They are the times of layers (matrix work; with expert traffic and a head in higher precision; or equal launches of the
+host for all), the ratio of the backward to the forward pass (three with full recompute), and the host time per
+microbatch and device, in forward passes of the longest layer.
+"""
 SLOWED = 2.0
-"""Nominal factor on a mixture layer that its traffic slows down, and on a head beside layers in eight bits."""
+"""Nominal factor on a mixture layer slowed by its traffic, and on a head in a model of 8-bit layers."""
 STEPS = 64
-"""Nominal steps that the longest layer takes forward."""
+"""Nominal duration of the longest layer's forward pass, in units of time."""
 PLAYED = (1, 2, 3)
-"""Groups of pp microbatches that are played. The path of more groups repeats a turn of the last one."""
+"""Simulated groups of pp microbatches. The path of more groups repeats a turn of the last one."""
 AT_ONCE = 1 << 20
-"""Passes that are played at once: some hundred bytes each."""
+"""Passes simulated at once, some hundred bytes each."""
 Path = NDArray[np.int64]
 """Passes from the end of a step to its start."""
 
@@ -40,12 +42,14 @@ class InterleavedPaths:
     """Longest paths of P plans."""
 
     passes: Floats
-    """How many passes of each content of a virtual stage are on them, forward and backward: [rates, groups played and
-    one repetition, 2, contents, P]."""
+    """Number of passes of each content of a virtual stage on the path, forward and backward.
+
+    Shape [rates, simulated groups and one repetition, 2, contents, P].
+    """
     held: Floats
-    """What the contents are: [contents, kinds of block, P]."""
+    """Blocks of each content: [contents, kinds of block, P]."""
     prepared: Floats
-    """How many microbatches the host prepares on them: [rates, groups played and one repetition, P]."""
+    """Number of microbatches prepared by the host on the path: [rates, simulated groups and one repetition, P]."""
 
     def columns(self, plans: NDArray[np.intp]) -> "InterleavedPaths":
         """Return the paths of some plans, possibly repeated."""
@@ -53,7 +57,7 @@ class InterleavedPaths:
 
 
 Plan = tuple[tuple[tuple[float, ...], ...], int]
-"""The blocks of every kind on every virtual stage, in model order, layers before embedding and head; and pp."""
+"""Blocks of every kind on every virtual stage, in model order, layers before embedding and head; and pp."""
 
 
 def interleaved_paths(

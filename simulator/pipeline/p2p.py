@@ -10,7 +10,7 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.strategies import Context, Placement, StrategyTable
 
 P2P_AXES = ("gpus", "pp", "tp", "cp", "mbs", "sp", "placement")
-"""Axes that the transfer between two stages depends on."""
+"""Axes of the transfer between two stages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from forerun.simulator.replay.stragglers import Straggler, stragglers
 from forerun.simulator.replay.trace import Floats, RankTrace
 
 Phase = Callable[[str, int, int], None]
-"""Is told what is done now, and how many of how many phases are over."""
+"""Progress callback with the current phase and the numbers of finished and of all phases."""
 PHASES = 7
 
 

@@ -16,15 +16,15 @@ from forerun.simulator.replay.matching import MatchedMessage
 from forerun.simulator.replay.trace import Floats, Integers, RankTrace
 
 _HUBER = 1.345
-"""Residual over scale from which an observation loses weight (95 % efficient for normal noise; Huber 1981)."""
+"""Ratio of residual to scale above which an observation loses weight (95 % efficient for normal noise; Huber 1981)."""
 _FLOOR_S = 1e-6
-"""Least scale of residuals: the step of profilers' clocks."""
+"""Smallest scale of residuals: the step of profilers' clocks."""
 _SLACK_S = 2e-6
-"""Seconds by which a law may be broken: stamps are rounded."""
+"""Tolerance of laws in seconds: stamps are rounded."""
 _ENOUGH = 100_000
-"""Ends from which on every second, third, ... exchange is taken: more do not make the clocks better."""
+"""Number of ends above which only every second, third, ... exchange is used: more do not improve the clocks."""
 _MOST_DRIFT = 500e-6
-"""Largest drift that is believed: quartz clocks stay within 100 parts in a million of true time."""
+"""Largest plausible drift: quartz clocks stay within 100 parts in a million of true time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

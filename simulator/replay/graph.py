@@ -21,7 +21,7 @@ from forerun.simulator.replay.trace import Floats, Integers, RankTrace, SpanKind
 from forerun.simulator.replay.waits import inferred_waits
 
 KINDS = ("compute", "copy", "host", "collective", "send", "receive", "gap", "join")
-"""Kinds of tasks; the first six are numbered as ``SpanKind``."""
+"""Kinds of tasks; the first six have the numbers of ``SpanKind``."""
 GAP, JOIN = 6, 7
 _STAMP_S = 5e-6
 """Seconds by which stamps of two threads may contradict each other."""

@@ -23,11 +23,11 @@ _KINDS = (
     ("elementwise", r"elementwise|vectorized|relu|gelu|silu|add|mul|div|dropout|softmax|reduce|sum|tanh|sqrt"),
 )
 _MOSTLY, _HARDLY = 0.8, 0.02
-"""Shares of a kernel from which it counts as overlapped, and up to which it counts as alone."""
+"""Overlapped shares of a kernel from which it counts as overlapped, and up to which it counts as alone."""
 _FEWEST = 3
-"""Occurrences of one kernel that each class needs."""
+"""Required occurrences of a kernel in each class."""
 _ROUNDS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
-"""Times that (n - 1) / n of the tensor crosses a rank's link."""
+"""Factor on (n - 1) / n of the tensor that crosses a rank's link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ def crossing(operation: str, size: int) -> float:
 
 
 SHORTEST_S = 1e-9
-"""A message that took less was not measured: stamps of profilers are in microseconds or nanoseconds."""
+"""Shortest measurable message: stamps of profilers are in microseconds or nanoseconds."""
 
 
 def fit_line(size_bytes: Floats, seconds: Floats) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from math import isnan
 from forerun.simulator.replay.trace import RankTrace, SpanKind, SpanMessage
 
 SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "push_pull"})
-"""Collectives that nobody leaves before everybody has come."""
+"""Collectives that no member leaves before all have entered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

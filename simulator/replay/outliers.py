@@ -10,9 +10,9 @@ from forerun.simulator.replay.learned import served_exchanges
 from forerun.simulator.replay.matching import MatchedMessage
 
 _FEWEST = 4
-"""Messages alike that tell what is usual."""
+"""Number of similar messages that define the usual duration."""
 _FACTOR, _LEAST_SHARE = 2.0, 0.01
-"""Times the median from which a message stands out, and the share of a step that it must have lost."""
+"""Multiple of the median, and lost share of a step, from which a message is an outlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

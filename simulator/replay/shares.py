@@ -9,7 +9,7 @@ from forerun.simulator.replay.intervals import covered, joined, length, outside,
 from forerun.simulator.replay.trace import MESSAGES, Booleans, Floats, Place, SpanKind
 
 _MOSTLY = 0.5
-"""Share of the time between asking for a message and its end that a thread must be busy for not to wait for it."""
+"""Busy share of the time from the request of a message to its end at which a thread does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from forerun.simulator.replay.shares import working_spans
 from forerun.simulator.replay.trace import Floats, Integers, Place
 
 _LEAST_SHARE = 0.02
-"""Share of a step that a rank's own work must exceed the median rank's by."""
+"""Smallest excess of a rank's own work over the median rank's, as a share of a step."""
 _LEAST_NOISE = 4.0
 """The same in robust standard deviations of all ranks and steps."""
 _STEPS_EACH = 2
-"""Steps that a change must last for, and have been absent for, to be dated."""
+"""Steps for which a change must last, and be absent before, to be dated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

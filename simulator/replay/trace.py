@@ -17,10 +17,12 @@ Booleans = NDArray[np.bool_]
 
 
 LEAST_S = 20e-6
-"""Shortest gap that is explained by a wait: launches and calls of an interpreter take as long."""
+"""Shortest gap explained by a wait: launches and calls of an interpreter take as long."""
 LATE = 0.1
-"""Share of a message's duration (or of the wait for it) by which the host's stamp of its end may be late: the thread
-that takes it was not scheduled at once."""
+"""Share of a message's duration (or of the wait for it) by which the host's stamp of its end may be late.
+
+The receiving thread may not have been scheduled at once.
+"""
 
 
 class SpanKind(IntEnum):
@@ -35,7 +37,7 @@ class SpanKind(IntEnum):
 
 
 MESSAGES = (SpanKind.COLLECTIVE, SpanKind.SEND, SpanKind.RECEIVE)
-"""Spans that more than one rank takes part in."""
+"""Kinds of spans of more than one rank."""
 
 
 class SpanPhase(IntEnum):
@@ -56,7 +58,7 @@ class Place(IntEnum):
 
 
 LARGEST_BYTES = 1e15
-"""A message of more bytes is an error of the trace."""
+"""Limit of bytes of a message; more is an error of the trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

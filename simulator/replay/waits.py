@@ -10,7 +10,7 @@ import numpy as np
 from forerun.simulator.replay.trace import LATE, LEAST_S, MESSAGES, Floats, Integers, Place, RankTrace
 
 _COVERED = 0.5
-"""Share of a gap that must have passed when the other lane came to its end."""
+"""Share of a gap that must have passed at the other lane's end."""
 
 
 def inferred_waits(trace: RankTrace, start_s: Floats, end_s: Floats) -> dict[int, list[int]]:

@@ -23,10 +23,10 @@ from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context, Placement
 
 REPLICA_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split", "zero", "shard", "placement", "dp")
-"""Axes that the cost of replicas depends on."""
+"""Axes of the cost of replicas."""
 
 REPLICA_DEGREES = ("dp", "tp", "pp", "cp", "ep", "etp", "zero", "shard", "placement")
-"""Degrees that ``Replicas`` is made of."""
+"""Degrees in ``Replicas``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +36,20 @@ class ReplicaMemory:
     parameter_bytes: Floats
     gradient_bytes: Floats
     dropped_bytes: Floats
-    """Gradients that exist from a step's first backward pass to its update only."""
+    """Gradients that exist only from a step's first backward pass to its update."""
     optimizer_bytes: Floats
     buffer_bytes: Floats
-    """Buckets, gathered parameters and scratch at any time."""
+    """Buckets, gathered parameters and scratch memory at any time."""
     backward_bytes: Floats
-    """Further ones while a layer runs backward."""
+    """Further buffers during a layer's backward pass."""
     end_bytes: Floats
-    """Those of them at the end of a backward pass, when no layer runs: gradients of the ends on their way."""
+    """Further buffers at the end of a backward pass, after the layers: gradients of the ends."""
     whole_bytes: Floats
-    """Further gathered parameters then, which stay until the next forward pass."""
+    """Further gathered parameters at this time, which stay until the next forward pass."""
     gather_stream_bytes: Floats
-    """Most that the stream of gathers allocates at once: an allocator keeps that for it alone."""
+    """Peak allocation of the gather stream, which the allocator keeps for this stream."""
     reduce_stream_bytes: Floats
-    """The same of the stream of reductions, sharded gradients not included."""
+    """Peak allocation of the reduction stream, without sharded gradients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ class ReplicaCosts(ReplicaMemory):
     """Once-per-step costs of D strategies, seconds shape D."""
 
     reduce_s: Floats
-    """One reduction of all gradients of the device's stage."""
+    """Seconds of one reduction of all gradients of the device's stage."""
     gather_s: Floats
-    """One gather of all its parameters."""
+    """Seconds of one gather of all its parameters."""
     tied_s: Floats
-    """Exchange that keeps first and last copy of a tied table equal."""
+    """Seconds of the exchange that keeps first and last copy of a tied table equal."""
     optimizer_s: Floats
     copy_s: Floats
-    """Copies of units with every microbatch: out of what was gathered, and into what is reduced."""
+    """Seconds of copies of units per microbatch: out of the gathered and into the reduction buffer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +82,13 @@ class Replicas:
     placement: Floats
     """Number of a ``Placement``."""
     parameters: StageParameters
-    """Those of their stages, [R, D]."""
+    """Parameters of their stages, [R, D]."""
     rounds: Floats | float = 1.0
     """Virtual stages of a device that an interleaved pipeline runs in rounds, shape D."""
     virtual: Floats | float = 1.0
     """Virtual stages of a device, shape D."""
     on_host: Floats | None = None
-    """Share (0 to 1) of the optimizer states that lie on the host, [R, D]; None: what the software runs with."""
+    """Share (0 to 1) of the optimizer states on the host, [R, D]; None: the software's setting."""
 
     @property
     def copies(self) -> Floats:
@@ -190,9 +190,9 @@ class _OptimizerStates:
     """Optimizer states of D strategies with two moments for every parameter, [R, D]."""
 
     own: Floats
-    """Parameters that a device updates: all of it, or its slice from stage 1 on."""
+    """Parameters that a device updates: all of its own, or its slice from ZeRO stage 1 on."""
     on_device: Floats
-    """Those of them whose states are on the device."""
+    """Updated parameters whose states are on the device."""
     left_bytes: Floats
     """States on the device."""
     host_s: Floats

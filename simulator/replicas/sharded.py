@@ -31,11 +31,11 @@ class HidingPasses:
     forward: Floats
     """Forward pass of one microbatch."""
     input_backward: Floats
-    """Backward pass that gathers parameters a second time (all of it, or the input gradient where weights wait)."""
+    """Backward pass that gathers parameters a second time (entire, or the input gradient if weight gradients wait)."""
     weight_backward: Floats
     """Backward pass that computes weight gradients."""
     others_forward: Floats
-    """Mean forward pass of the other stages, behind which filling and draining wait."""
+    """Mean forward pass of the other stages, which exposes filling and draining."""
     others_backward: Floats
     """Mean backward pass of the other stages."""
     one_backward: Floats
@@ -90,13 +90,13 @@ class Loops:
     """Work of S pipelines by virtual stage, shape S each; passes are of one microbatch, in seconds of traffic."""
 
     forward: Floats
-    """On a virtual stage of the first device."""
+    """Forward pass of a virtual stage of the first device."""
     backward: Floats
-    """Likewise."""
+    """Backward pass, likewise."""
     last_forward: Floats
-    """On the last virtual stage of all where the slowest device has it."""
+    """Forward pass of the last virtual stage of all, on the slowest device."""
     last_backward: Floats
-    """Likewise."""
+    """Backward pass, likewise."""
     rounds: Floats
     """Virtual stages of a device."""
     group: Floats

@@ -10,7 +10,7 @@ from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.strategies import Context, Placement, Strategy
 
 _LINE_RATE = 1e9
-"""Factor on all links at which only the latency of a collective is left."""
+"""Factor on all links at which only the latency of a collective remains."""
 
 
 def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:

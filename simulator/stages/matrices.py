@@ -19,7 +19,7 @@ from forerun.spaces.models.parts import Product, Step
 from forerun.spaces.strategies import Context
 
 NEWTON_SCHULZ_STEPS = 5
-"""Steps of the reference code, of Moonlight and of Megatron-core (--muon-num-ns-steps)."""
+"""Steps in the reference code, in Moonlight and in Megatron-core (--muon-num-ns-steps)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Matrix:
     outputs: int
     """Columns out."""
     inputs_cut: bool
-    """Tensor ranks share the columns in."""
+    """Whether tensor ranks shard the input columns."""
     outputs_cut: bool
-    """They share the columns out."""
+    """Whether tensor ranks shard the output columns."""
     count: int
-    """Equal ones of a layer."""
+    """Number of equal matrices in a layer."""
     routed: bool
-    """That of every routed expert."""
+    """Whether every routed expert has it."""
 
     def local(self, tp: Floats, etp: Floats) -> tuple[Floats, Floats]:
         """Return its dimensions (in, out) on one of ``tp`` tensor ranks, or of ``etp`` ranks for experts."""
@@ -114,11 +114,11 @@ class Orthogonalised:
     dense: Floats
     """Elements of dense matrices."""
     expert: Floats
-    """Elements of those of routed experts."""
+    """Elements of matrices of routed experts."""
     dense_s: Floats
-    """Seconds to make the dense ones orthogonal."""
+    """Seconds to orthogonalise the dense matrices."""
     expert_s: Floats
-    """Seconds for those of routed experts."""
+    """Seconds to orthogonalise those of routed experts."""
 
 
 def orthogonalised(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp: Floats) -> Orthogonalised:

@@ -23,33 +23,33 @@ class StageParameters:
     """Parameters per device, [R, K]."""
 
     dense: Floats
-    """All but routed experts."""
+    """All parameters except routed experts."""
     expert: Floats
-    """Routed experts."""
+    """Parameters of routed experts."""
     outside: Floats
-    """Those of ``dense`` that are in no layer: tables and what stands beside them."""
+    """Part of ``dense`` outside layers: tables, norms and heads."""
     tied: Floats
-    """Those of the token table that first and last stage both hold and must keep equal."""
+    """Parameters of the token table that first and last stage both have and keep equal."""
     tensors: Floats
-    """Matrices and norms that the dense ones are."""
+    """Number of dense matrices and norms."""
     shapes: Floats
-    """Parameters of one matrix of every trained shape that layers have."""
+    """Parameters of one matrix of every trained shape in the layers."""
     frozen_dense: Floats
-    """Those of ``dense`` that are not trained."""
+    """Untrained part of ``dense``."""
     frozen_expert: Floats
-    """Those of ``expert`` that are not trained."""
+    """Untrained part of ``expert``."""
     beside_dense: Floats
-    """Those of ``frozen_dense`` in layers that train others."""
+    """Part of ``frozen_dense`` in layers with other, trained parameters."""
     beside_expert: Floats
-    """Those of ``frozen_expert``."""
+    """The same part of ``frozen_expert``."""
     muon_dense: Floats
-    """Those of ``dense`` in matrices that Muon updates."""
+    """Part of ``dense`` in matrices that Muon updates."""
     muon_expert: Floats
-    """Those of ``expert``."""
+    """The same part of ``expert``."""
     muon_dense_s: Floats
-    """Seconds in which the device makes these orthogonal."""
+    """Seconds in which the device orthogonalises the dense matrices."""
     muon_expert_s: Floats
-    """Likewise."""
+    """Seconds for those of experts."""
 
     @property
     def trained_dense(self) -> Floats:

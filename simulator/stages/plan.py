@@ -24,7 +24,7 @@ from forerun.spaces.schedules.interleaved import peak_in_flight_factor, warm_up
 from forerun.spaces.strategies import Context, StrategyTable, chunks_of_stage, first_layers, stage_layers
 
 PLAN_AXES = ("pp", "vpp", "schedule", "split", "recompute_layers")
-"""Axes that decide which layers stand on which stage, and which of them keep what they need for the backward pass."""
+"""Axes that determine the layers of each stage, and their recompute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,19 +36,23 @@ class StagePlans:
     first: Floats
     """Number of the run's first pipeline rank."""
     stage: Floats
-    """Number of the one that keeps most activations."""
+    """Number of the rank that keeps most activations."""
     in_flight_factor: Floats
-    """Its activations at their peak over those of equal virtual stages (``peak_in_flight_factor``)."""
+    """Its peak of activations relative to equal virtual stages (``peak_in_flight_factor``)."""
     blocks: Floats
-    """Layers of each kind that a stage holds, then 1.0 where it holds the embedding, then 1.0 where it holds the head
-    (a DualPipe device holds two stages and counts both): [layer kinds + 2, R, P]."""
+    """Layers of each kind on a stage, followed by 1.0 with the embedding and 1.0 with the head.
+
+    A DualPipe device has two stages and counts both. Shape [layer kinds + 2, R, P].
+    """
     paths: InterleavedPaths | None = None
-    """Waits of interleaved stages of unequal layers; None if there are none."""
+    """Waits of interleaved stages with unequal layers; None without them."""
     down: Floats | None = None
-    """The part of ``blocks`` on the first of two virtual stages of a V; None if there are none."""
+    """The part of ``blocks`` on the first of two virtual stages of a V; None without a V."""
     spared: Floats | None = None
-    """Layers behind the first ``recompute_layers`` of their virtual stages, [layer kinds, R, P]; None where no plan
-    recomputes some layers only."""
+    """Layers after the first ``recompute_layers`` of their virtual stages, [layer kinds, R, P].
+
+    None where no plan recomputes only some layers.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,11 @@ class _Stage:
     """Contents of one stage."""
 
     layers: tuple[int, ...]
-    """By kind."""
+    """Layers by kind."""
     embedding: bool
     head: bool
     down: tuple[int, ...] = ()
-    """Those of them on the first virtual stage of a V (empty elsewhere)."""
+    """Layers on the first virtual stage of a V (empty elsewhere)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,13 @@ class _Run:
     """A run of equal neighbours."""
 
     held: _Stage
-    """Contents of each of them."""
+    """Contents of each stage of the run."""
     first: int
-    """Number of the first."""
+    """Number of the first stage."""
     count: int
-    """Their number."""
+    """Number of stages."""
     stage: int
-    """Number of the one that keeps most activations."""
+    """Number of the stage that keeps most activations."""
     in_flight_factor: float
     """Its peak in-flight factor."""
 
@@ -137,7 +141,7 @@ def _pack_spared(
 
 
 MOST_PATHS = 1 << 12
-"""Interleaved plans of one model whose paths are remembered."""
+"""Limit of cached paths of a model's interleaved plans."""
 
 
 @lru_cache(maxsize=32)

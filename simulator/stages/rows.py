@@ -18,13 +18,13 @@ class StageRows:
     """Stages of N strategies with one stage on every device, [S, N] each."""
 
     number: Floats
-    """Place in the pipeline."""
+    """Index in the pipeline."""
     exists: Floats
-    """1.0, and 0.0 in padding, which repeats the last stage."""
+    """1.0, or 0.0 in padding, which repeats the last stage."""
     second: NDArray[np.bool_]
-    """It has the degrees of the second half of a pipeline whose halves differ."""
+    """Whether it has the degrees of the second half of a pipeline with different halves."""
     blocks: Floats
-    """As in ``StagePlans``, [layer kinds + 2, S, N]."""
+    """See ``StagePlans``, [layer kinds + 2, S, N]."""
     recomputed: Floats
     """Layers to which ``kind`` applies, [layer kinds, S, N]; the others recompute nothing."""
     kind: Ints
@@ -47,7 +47,7 @@ class StageRows:
     optimizer_away: Floats
     """Share (0 to 1) of its optimizer states on the host."""
     away: Floats
-    """Share of its activations there."""
+    """Share of its activations on the host."""
 
 
 def stage_rows(context: Context, table: StrategyTable) -> StageRows:

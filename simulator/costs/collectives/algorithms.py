@@ -23,17 +23,19 @@ class LevelPath:
     level: Level
     constants: LinkConstants
     span: Span
-    """Sizes of the groups and how they lie over the levels."""
+    """Sizes of the groups and their division over the levels."""
     inner_size: int | None
-    """Devices in one group of the level before; None where all groups work at once and share the level evenly, so that
-    nobody gains from idle neighbours. All levels of a network begin with the same links, the NICs of a node; other
-    levels with those of a group of the level before."""
+    """Devices in one group of the preceding level; None where all groups work at once and share the level evenly.
+
+    In that case there are no idle neighbours to gain from. All levels of a network start with the same links, the NICs
+    of a node; other levels with those of a group of the preceding level.
+    """
     below: Floats
-    """Devices behind such links that a sub-group has members behind."""
+    """Devices behind those links behind which a sub-group has members."""
     crossing: Floats
-    """Peers that a member reaches over them, those beyond further levels included."""
+    """Number of peers that a member reaches over the level, including those beyond further levels."""
     crowd: Floats
-    """How many of them one group of the level uses."""
+    """Number of sub-groups in one group of the level."""
 
     def rate_bytes_per_s(self, collective: str) -> Floats:
         """Return the rate of one sub-group across this level: all its members' links (all NICs of a node) together."""

@@ -19,13 +19,13 @@ class LinkConstants:
     key: str
     """Name of the kind in ``data/``."""
     source: str
-    """Measurement that it was fitted to."""
+    """Measurement behind the fit."""
     architectures: tuple[str, ...]
-    """Devices the constants were fitted on (a prefix of ``Device.architecture``; empty: any)."""
+    """Devices of the measurement (a prefix of ``Device.architecture``; empty: any)."""
     nominal_latency_s: float
-    """``Level.latency_s`` of the level they were fitted on."""
+    """``Level.latency_s`` of the fitted level."""
     efficiency: Mapping[str, float]
-    """By collective, share (0 to 1) of the line rate that long messages reach."""
+    """Share (0 to 1) of the line rate that long messages reach, by collective."""
     fraction: tuple[float, float, float]
     """Share of that bandwidth per protocol."""
     base_s: tuple[float, float, float]
@@ -41,16 +41,18 @@ class LinkConstants:
     in_switch_efficiency: float = 0.0
     """Share of the line rate where the switch reduces."""
     in_switch_base_s: float = 0.0
-    """Launch and handshake of that."""
+    """Launch and handshake of a reduction in the switch."""
     in_switch_members: int = 5
-    """Fewest members of a group that takes it."""
+    """Smallest group that reduces in the switch."""
     crowding: float = 0.0
-    """Exponent by which the rate falls with the joined members (they share a host bridge)."""
+    """Exponent of the fall of the rate with the joined members (they share a host bridge)."""
     mesh: bool = False
     """Pairwise links: a device reaches one port per partner."""
     alone_share: float = 0.0
-    """Share of all links of a sub-group (a node) that one communicator reaches, however many of them it has (0: no such
-    bound); several at once reach ``efficiency`` together."""
+    """Share of all links of a sub-group (a node) that one communicator reaches (0: no limit).
+
+    Several at once reach ``efficiency`` together.
+    """
     staged: bool = False
     """Measured where devices copy through host memory."""
     between_sockets: Mapping[str, float] = field(default_factory=dict)
@@ -73,9 +75,9 @@ class Table:
     links: Mapping[str, LinkConstants]
     """Constants by key."""
     kinds: Mapping[str, tuple[str, ...]]
-    """Keys that each ``Level.kind`` may take, best first."""
+    """Possible keys of each ``Level.kind``, best first."""
     borrowed: Mapping[str, str]
-    """Kinds without a fit of their own, with the reason and whose constants they take."""
+    """Kinds without a fit, with the reason and the kind whose constants they use."""
 
 
 def parse(document: Mapping[str, Any]) -> Table:

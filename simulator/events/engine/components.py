@@ -13,19 +13,19 @@ from heapq import heappop, heappush
 from forerun.simulator.events.engine.flow_groups import SAME, FlowGroup, fill
 
 _STATES = 20_000
-"""States that a component remembers before it begins anew, so that memory does not grow with the number of tasks."""
+"""Limit of cached states of a component, so that memory does not grow with the number of tasks."""
 _FULL = 1 - 1e-9
-"""Share of its capacity from which on a link counts as full; above the roundings of many small changes."""
+"""Share of capacity from which a link counts as full, above the rounding of many small changes."""
 _DIGIT = 24
-"""Bits that the members of one flow group have in the state of a component, which is one whole number."""
+"""Bits for the members of one flow group in the state of a component, an integer."""
 _FEW = 12
-"""Flow groups up to which neighbours are taken along without asking whether they feel the change: that costs less."""
+"""Number of flow groups up to which all neighbours are updated without a test, which would cost more."""
 
 
 Rates = tuple[tuple[int, float], ...]
-"""Flow groups by their place in a component, and their rates."""
+"""Flow groups by their index in a component, and their rates."""
 States = dict[int, tuple[float, Rates]]
-"""States that a component, or an equal one, has been in: the rate of all, or 0 and that of each."""
+"""Cached states of a component or an equal one: the common rate, or 0 and the rate of each group."""
 
 
 class ComponentOfOne:

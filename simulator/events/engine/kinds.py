@@ -15,8 +15,11 @@ KINDS = (
     "recompute",
     "exchange",
 )
-"""What tasks do; the first four are numbered as ``Pass``."""
+"""Kinds of tasks; the first four have the numbers of ``Pass``."""
 SEND, GATHER, REDUCE, TIED, OPTIMIZER, HOST, COPY, RECOMPUTE, EXCHANGE = range(4, 13)
 STREAMS = ("compute", "feature", "gradient", "to host", "from host")
-"""Streams of every pipeline rank, in this order: stream ``len(STREAMS) * device + place``, device ``replica * pp +
-stage``. Copies to the host and back run both ways at once."""
+"""Streams of every pipeline rank, in order.
+
+The number is ``len(STREAMS) * device + place``, with device ``replica * pp + stage``. Copies to and from the host run
+at the same time.
+"""

@@ -6,7 +6,7 @@ from forerun.simulator.events.engine.live_graph import MOST_NUMBERS, Hold, LiveG
 from forerun.simulator.events.engine.run import TRANSFER, UNUSUAL, Run
 
 _SAME_NUMBERS = range(MOST_NUMBERS)
-"""Numbers of a live graph have their priority in front, so that they are their own ranks."""
+"""Numbers of a live graph start with their priority, so they are their own ranks."""
 
 
 class TaskWriter(Protocol):
@@ -14,7 +14,7 @@ class TaskWriter(Protocol):
 
     graph: LiveGraph
     paused: bool
-    """Whether the run is to pause before the next event."""
+    """Whether the run must pause before the next event."""
 
     def open(self) -> None:
         """Write the first tasks."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from forerun.simulator.events.engine.graph import Tag
 
 Named = tuple[int, Tag, int]
-"""Kind, tag and stream of a task: what its name is made of, which few tasks are asked for."""
+"""Kind, tag and stream of a task, the parts of its name, which is built only on request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

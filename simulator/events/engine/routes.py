@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from forerun.spaces.clusters.topology import Graph
 
 _MESSAGE_BYTES = 4 * 2.0**20
-"""Size for which a way is the fastest: between NCCL's smallest and largest pipelining chunks (512 KiB, several MiB)."""
+"""Message size of the fastest route: between NCCL's smallest and largest pipelining chunks (512 KiB, several MiB)."""
 _OTHER_NIC_S = 1e-9
-"""Added for a NIC that is not the device's own: below every latency, so that it only decides between equals."""
+"""Added for a NIC other than the device's own: below every latency, so it only breaks ties."""
 
 _IN_NODES = ("socket", "pcie", "nic")
-"""Places that stand in one node, whose number comes next in their name."""
+"""Places inside one node, whose number is next in their name."""
 
 
 class Routes:

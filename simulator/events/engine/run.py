@@ -17,7 +17,7 @@ from forerun.simulator.events.engine.sharing import shared_links
 from forerun.simulator.events.engine.slowed import Slowed
 
 PLAIN, TRANSFER, UNUSUAL = range(3)
-"""Tasks of a fixed length on an ordered stream or on none, transfers that wait for no stream, and all others."""
+"""Types of tasks: fixed length on an ordered stream or none, transfers without a stream, and all others."""
 
 
 class Run:

@@ -12,7 +12,7 @@ from forerun.simulator.events.engine.flow_groups import Component, FlowGroup, fl
 from forerun.simulator.events.engine.graph import EventGraph
 
 MOST_REMEMBERED = 256
-"""Flow groups up to which a component remembers its states; to read that many sizes takes a microsecond."""
+"""Number of flow groups up to which a component caches its states; reading these sizes takes a microsecond."""
 
 
 def shared_links(graph: EventGraph) -> tuple[dict[tuple[int, ...], FlowGroup], list[Component]]:

@@ -6,7 +6,7 @@ from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.spaces.errors import RequestError
 
 _SHOWN = 8
-"""Tasks of a circle that the message names."""
+"""Tasks of a cycle named in the message."""
 
 
 def stuck_error(graph: TaskGraph, missing: list[int]) -> RequestError:

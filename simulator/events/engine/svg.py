@@ -37,7 +37,7 @@ _COLOURS = {
 """Paul Tol's bright scheme, which colour-blind readers can tell apart (personal.sron.nl/~pault)."""
 _ROW, _THIN, _LEFT, _TOP = 22, 8, 64, 24
 _LEAST = 0.25
-"""Width in pixels below which neighbours of one colour are drawn as one."""
+"""Width in pixels below which neighbours of one colour are merged."""
 
 
 class Drawn(Protocol):

@@ -25,7 +25,7 @@ _COLUMNS = (
     ("label", "i"),
 )
 _AT_ONCE = 512
-"""Records that are moved into columns together."""
+"""Records moved into columns at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Strategy
 
 _NORM_BYTES = 4
-"""The gradient norm that all stages add up before the optimizer: one float."""
+"""The gradient norm summed by all stages before the optimizer: one float."""
 
 
 def write_chakra(context: Context, strategy: Strategy, result: EventResult, folder: Path) -> int:

@@ -8,9 +8,9 @@ from forerun.spaces import protobuf as pb
 from forerun.spaces.files import write_text, written
 
 VERSION = "0.0.4"
-"""Of the schema, as its own generator writes it."""
+"""Version of the schema, as its own generator writes it."""
 MOST_DEVICES = 4096
-"""Devices up to which files are written; more would be gigabytes that nobody replays."""
+"""Limit of devices for files; more would be gigabytes."""
 COMPUTE, SEND_NODE, RECEIVE_NODE, COLLECTIVE = 4, 5, 6, 7
 """Kinds of nodes."""
 COLLECTIVES = {

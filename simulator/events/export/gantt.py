@@ -40,9 +40,9 @@ MARKS = {
 }
 """The letter of every kind of task; a dot is an idle stream."""
 _RARE = (COPY, RECOMPUTE, EXCHANGE)
-"""Kinds that only some trees have: the legend has them where they occur."""
+"""Kinds that only some trees have; the legend shows them only where they occur."""
 MOST_ROWS = 32
-"""Pipeline ranks that a terminal shows."""
+"""Pipeline ranks shown on a terminal."""
 LEGEND = (
     "F forward  B backward  b input gradient  w weight gradient  s send  g gather  r reduce  t tied  o optimizer  "
     "h host  . idle"

@@ -5,7 +5,7 @@ from typing import Any
 from forerun.simulator.events.step.result import EventResult
 
 _SHOWN = 24
-"""Links that are listed; the busiest of hundreds say what there is to say."""
+"""Number of listed links; the busiest of hundreds suffice."""
 
 
 def link_use(result: EventResult) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from forerun.simulator.events.step.result import EventResult
 from forerun.spaces.units import format_bytes, format_seconds
 
 _PER_PASS = 9
-"""Pixels that the mean pass of a stage is wide; below that the eye cannot tell them apart."""
+"""Width in pixels of the mean pass of a stage, at which passes can be distinguished."""
 _NARROWEST, _WIDEST = 1200, 24_000
 _STYLE = (
     "body{font:14px sans-serif;margin:1.5em;color:#222;background:#fff}"

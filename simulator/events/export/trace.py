@@ -20,7 +20,7 @@ _COLOURS = {
     "weight gradient": "thread_state_iowait",
     "host": "grey",
 }
-"""Names of colours that the trace viewer reserves."""
+"""Names of colours reserved by the trace viewer."""
 _MICRO = 1e6
 _PASSES = frozenset({"forward", "backward", "input gradient", "weight gradient"})
 

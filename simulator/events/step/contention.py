@@ -14,7 +14,7 @@ from forerun.simulator.events.engine.graph import EventGraph, TaskGraph
 from forerun.simulator.events.step.traffic import Flow, Traffic
 
 _SAME = 1e-9
-"""Relative difference up to which two weights count as equal when a link is left out."""
+"""Relative difference up to which two weights are equal in the comparison of links."""
 
 Key = tuple[int, ...]
 """(colour, from stage, to stage) of a transfer, (stage,) of a ring."""

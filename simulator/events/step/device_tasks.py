@@ -27,9 +27,9 @@ from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
 from forerun.spaces.schedules import Action, Pass
 
 MOST_SEGMENTS = 32
-"""Most segments that one pass is cut into: frameworks have one per layer or bucket; fewer leave the last one bare."""
+"""Limit of segments of one pass: frameworks have one per layer or bucket; with fewer, the last one is exposed."""
 PREFETCH = 2
-"""Segments that a sharded parameter's gather may run ahead of its use (Proteus prefetches two operators ahead)."""
+"""Segments by which a sharded parameter's gather may precede its use (Proteus prefetches two operators ahead)."""
 
 
 def add_streams(graph: EventGraph, device: int, computation: float, traffic: float) -> None:

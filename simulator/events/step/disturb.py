@@ -9,10 +9,10 @@ import numpy as np
 from forerun.spaces.errors import RequestError
 
 MOST_JITTER = 10.0
-"""Deviation over mean up to which drawn passes still have the mean that they should: beyond, a few would carry it."""
+"""Limit of deviation over mean: above it, few passes would determine the mean of the draws."""
 
 _AT_ONCE = 256
-"""Factors that are drawn together: enough to cost little each, few enough to keep for thousands of devices."""
+"""Factors drawn at once: cheap per draw, and small enough to store for thousands of devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

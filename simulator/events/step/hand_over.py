@@ -7,7 +7,7 @@ from forerun.simulator.events.engine.live_graph import place_of
 from forerun.spaces.schedules import Pass
 
 Made = tuple[bool, int, int]
-"""Whether it is a gradient, microbatch, virtual stage that makes it."""
+"""Result of a pass: whether it is a gradient, its microbatch, and the virtual stage that computes it."""
 
 
 class HandOver:

@@ -17,7 +17,7 @@ from forerun.simulator.events.step.strategy_step import step_use
 from forerun.simulator.events.step.tally import StepUse, Tally
 
 _AHEAD = 2
-"""Actions before the place where programs part at which a run pauses: the end of one task seldom writes more."""
+"""Actions by which a run pauses before the first difference: the end of one task rarely writes more."""
 
 
 def step_uses(costs: StepCosts, counts: Sequence[int]) -> list[StepUse]:

@@ -11,19 +11,19 @@ class PassTraffic(NamedTuple):
     """
 
     zero: int
-    """Sharding stage that causes it."""
+    """ZeRO stage that causes it."""
     buckets: int
-    """Parts it goes in, each of which overlaps with one segment of the pass."""
+    """Number of its parts, each of which overlaps one segment of the pass."""
     reduced_s: float
-    """Seconds of gradient reduction that the pass gives rise to."""
+    """Seconds of gradient reduction caused by the pass."""
     gathered_s: float
-    """Seconds of parameter gathers that the pass waits for."""
+    """Seconds of parameter gathers before the pass."""
     copied_s: float = 0.0
-    """Seconds of parameters copied from the host, which the pass waits for."""
+    """Seconds of copies of parameters from the host before the pass."""
     kept_s: float = 0.0
-    """Seconds of activations copied to the host behind a forward pass, or back before a backward one."""
+    """Seconds of copies of activations to the host after a forward pass, or back before a backward pass."""
     kept_bytes: float = 0.0
-    """The bytes of these activations."""
+    """Bytes of these activations."""
 
 
 def stage_tag(zero: int, traffic: Sequence[PassTraffic]) -> tuple[object, ...]:

@@ -40,7 +40,7 @@ class EventResult(StepUse):
     replicas: int = 1
     disturbance: Disturbance | None = None
     took_s: Mapping[str, float] = dataclasses.field(default_factory=dict, compare=False)
-    """Seconds of this machine by what was done, where the tasks of a step were made before they ran."""
+    """Seconds of this machine by phase, where the tasks of a step were created before the run."""
 
     def _repr_html_(self) -> str:
         """Return the timeline as a picture for notebooks, on white because its colours are made for white."""

@@ -8,7 +8,7 @@ from forerun.spaces.schedules import Action, Pass, Programs
 LAST_PASSES = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 
 RanksOfChunk = list[list[tuple[int, int, int]]]
-"""By virtual stage: (pipeline rank, first microbatch, last microbatch) of those that stand there."""
+"""Virtual stages with their passes' (pipeline rank, first microbatch, last microbatch)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from forerun.simulator.events.step.tally import StepUse
 from forerun.simulator.score_table import TIME_PARTS
 
 _SAME = 1e-9
-"""Relative difference up to which two increments count as equal: the exactness asked of the closed forms."""
+"""Relative difference up to which two increments are equal: the required exactness of the closed forms."""
 _FIRST = 4
-"""Microbatches of the first try, in units of the pipeline's depth; filling takes one, draining another."""
+"""Microbatches of the first attempt, in units of the pipeline's depth; filling takes one, draining another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,11 +20,13 @@ from forerun.spaces.schedules import Programs
 from forerun.spaces.strategies import Context, Strategy
 
 _SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")
-"""What must be alike for all layers where traffic finds its way over the cluster's links."""
+"""Fields that must be equal for all layers where traffic is routed over the cluster's links."""
 
 MOST_PASSES, MOST_SHARED = 100_000, 20_000
-"""Passes of all pipelines of a step whose timeline is kept: they take eight seconds and a quarter of a gigabyte; and
-where their traffic shares links, which takes four times as long."""
+"""Limits of the passes of all pipelines of a step with a timeline, without and with shared links.
+
+They take eight seconds and a quarter of a gigabyte; with shared links the time is four times as long.
+"""
 
 
 def simulate(

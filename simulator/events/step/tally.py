@@ -40,7 +40,7 @@ PART = {
     RECOMPUTE: "recompute",
     EXCHANGE: "tensor",
 }
-"""Part of a step that a task counts as; passes are split by their ``ChunkCost.parts``."""
+"""Part of a step to which a task counts; passes are divided by their ``ChunkCost.parts``."""
 _WAITS = ("bubble", "pipeline", "data")
 _TRAFFIC = (SEND, GATHER, REDUCE, TIED, COPY, EXCHANGE)
 _EXPOSED = ("tensor", "context", "expert", "pipeline", "data")
@@ -112,8 +112,11 @@ class StepUse:
 
 
 Past = tuple[int, float, int]
-"""What is remembered of a task that let another one start: its kind, since when nothing hid it (a transfer between
-stages: its start; other traffic: the end of the passes on its own devices) and its record (-1 without)."""
+"""Record of a task that starts another one: its kind, the time from which nothing hid it, and its index.
+
+The time is the start of a transfer between stages; for other traffic, the end of the passes on its own devices. The
+index is -1 without a timeline.
+"""
 
 
 class _Device:

@@ -32,7 +32,7 @@ from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
 
 RING_WORKERS = 16
-"""Rings up to this size are run round by round: the tasks of a step grow with the square of it."""
+"""Rings up to this size are simulated round by round: the tasks of a step grow with the square of the size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

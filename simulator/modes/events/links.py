@@ -10,7 +10,7 @@ KINDS = ("host", "forward", "backward", "download", "upload", "update", "all-red
 HOST, FORWARD, BACKWARD, DOWNLOAD, UPLOAD, UPDATE, ALL_REDUCE, BARRIER = range(len(KINDS))
 
 TURNS = 4
-"""Parts in which multiplexed tensors take turns; more of them only cost events."""
+"""Parts in which multiplexed tensors alternate; more only cost events."""
 
 
 class ModeLinks:

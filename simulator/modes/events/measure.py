@@ -14,12 +14,14 @@ from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
 
 STEPS = 24
-"""Steps that are simulated; the first quarter is the way into the steady state and is not counted."""
+"""Simulated steps; the first quarter leads into the steady state and is not counted."""
 DRAWS = 4
-"""Number of runs of asynchronous workers that are averaged. Whether workers synchronise by chance differs from run to
-run, as in measurements (benchmarks/results/2026-11-21-real-runs.md)."""
+"""Number of averaged runs of asynchronous workers.
+
+Accidental synchronisation differs from run to run, as in measurements (benchmarks/results/2026-11-21-real-runs.md).
+"""
 LAYERS = 24
-"""Layers that a profile keeps; more of them change little and cost events."""
+"""Limit of layers in a profile; more change little and cost events."""
 
 _REST = "exchange, queue and update"
 

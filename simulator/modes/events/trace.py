@@ -19,7 +19,7 @@ from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.profile import GradientProfile
 
 STEPS = 6
-"""Steps of a trace: enough to see workers fall out of step, few enough to scroll through."""
+"""Steps of a trace: enough to show how workers diverge, few enough to scroll through."""
 LANES = 100
 _MICRO = 1e6
 _LANES_OF = {"host": 0, "forward": 0, "backward": 0, "download": 1, "upload": 2, "all-reduce": 3, "update": 4}

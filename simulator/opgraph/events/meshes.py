@@ -8,7 +8,7 @@ each rank, then those that a rank has besides.
 from collections.abc import Mapping, Sequence
 
 Places = Mapping[str, tuple[int, ...]]
-"""The places that each operator runs on."""
+"""The places of each operator."""
 
 
 def places_of(groups: Sequence[tuple[int, ...]], meshes: Mapping[str, tuple[int, tuple[int, ...]]]) -> Places:

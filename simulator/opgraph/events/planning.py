@@ -18,7 +18,7 @@ from forerun.spaces.trees.resolve import Leaf, Stage, resolve_tree
 from forerun.spaces.trees.values import KeyPath, Node, TreeError
 
 MOST_DEVICES = 4096
-"""Layouts name every device of every tensor; twice as many take twice as long."""
+"""Limit of devices: layouts list every device of every tensor, in time proportional to their number."""
 
 
 def graph_plan(context: GraphContext, root: Node, global_batch: int) -> GraphPlan:

@@ -20,14 +20,16 @@ from forerun.simulator.opgraph.events.plan import Move
 from forerun.spaces.clusters.cluster import Cluster
 
 Groups = tuple[str, tuple[tuple[int, ...], ...]]
-"""Kind and groups of a transfer: what decides the links that it crosses."""
+"""Kind and groups of a transfer, which determine its links."""
 _RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 _MESSAGES = ("point_to_point", "halo")
 MOST_CONNECTIONS = 20_000
-"""Connections of a transfer up to which its links are looked up, at some 50 us each. More of them, as in an exchange
-between hundreds of devices, load all ports equally, as the cost rules assume."""
+"""Connections of a transfer up to which its links are looked up, at about 50 us each.
+
+More of them, as in an exchange between hundreds of devices, load all ports equally, as the cost rules assume.
+"""
 _LEAST = 1.0
-"""Elements of a transfer that is all latency."""
+"""Elements of a transfer that is only latency."""
 
 
 def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:

@@ -37,7 +37,7 @@ _OPERATIONS = (
     "barrier",
 )
 _STAMP_S = 1e-9
-"""Seconds by which spans one behind the other may overlap: rounding of stamps."""
+"""Seconds by which consecutive spans may overlap: rounding of stamps."""
 _LANES = ("host", "computation", "communication")
 _PLACES = (Place.HOST, Place.DEVICE, Place.NETWORK)
 _KINDS = {

@@ -34,7 +34,7 @@ _MOST_EVENTS = 50_000_000
 _ROUNDED_US = 1e-3
 """Seconds by which the end of one event may be later than the start of the next."""
 _WAITS = frozenset({"QUEUE", "PULL_REQ", "PULL"})
-"""Stages in which a tensor only waits for others; a PULL that has no PULL_RES is the pull itself."""
+"""Stages in which a tensor only waits for others; a PULL without a PULL_RES is the pull itself."""
 _STAGES = {
     "SEND": (SpanKind.SEND, "send"),
     "RECV": (SpanKind.RECEIVE, "receive"),
@@ -48,7 +48,7 @@ _STAGES = {
     "PULL": (SpanKind.COLLECTIVE, "push_pull"),
     "PULL_RES": (SpanKind.COLLECTIVE, "push_pull"),
 }
-"""Stages of a tensor in which more than one rank takes part; others are copies within a rank."""
+"""Stages of a tensor with more than one rank; others are copies within a rank."""
 
 
 def is_dpro(event: Any) -> bool:

@@ -17,19 +17,19 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import check_ratio, opened, size_of
 
 PIECE = 1 << 22
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 MOST_VALUE = 1 << 23
-"""Most characters of one event or header; the largest events of profilers have a few thousand, headers a million."""
+"""Limit of characters of one event or header; the largest events have a few thousand, headers a million."""
 MOST_HEADERS, LEAST_VALUE, MANY = 10_000, 16, 100_000
-"""Keys beside the events; characters that values have on average, and spaces between them, where there are ``MANY``."""
+"""Limits for hostile files: keys next to the events, mean characters of values, and spaces, above ``MANY``."""
 _SPACE = " \t\r\n"
 _SPACES = re.compile(f"[{_SPACE}]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _LONGEST_WORD = 16
-"""Characters that a cut word, number or escape can lack at most."""
+"""Largest number of characters missing in a cut word, number or escape."""
 
 Progress = Callable[[int], None]
-"""Is told how many bytes of a file have been read since it was last told."""
+"""Progress callback with the bytes of a file read since its last call."""
 
 
 def is_moment(value: Any) -> TypeGuard[float]:

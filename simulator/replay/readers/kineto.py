@@ -30,9 +30,9 @@ from forerun.spaces.errors import RequestError
 
 _KINDS = {"send": SpanKind.SEND, "receive": SpanKind.RECEIVE}
 _DONE_AS = {"reduce_scatter": "all_reduce"}
-"""Operations that gloo runs in place of those asked for: it scatters what it has reduced for all."""
+"""Operations that gloo runs in place of the requested ones: it scatters a sum that it has reduced for all."""
 _ASKED_US = 50.0
-"""Microseconds by which a message may be noted as begun before the call that asked for it."""
+"""Microseconds by which a message's recorded start may precede the call that requested it."""
 
 
 def read_kineto(path: Path, progress: Progress | None = None) -> tuple[RankTrace, int]:

@@ -17,7 +17,7 @@ from forerun.simulator.replay.readers.texts import number_of
 from forerun.spaces.errors import RequestError
 
 MOST_EVENTS = 100_000_000
-"""Most events that are kept of one file: 6 GB of columns, far above what profilers can write."""
+"""Limit of stored events of one file: 6 GB of columns, far above what profilers can write."""
 
 
 class Sort(IntEnum):

@@ -11,7 +11,7 @@ from forerun.simulator.replay.readers.spans import Spans
 from forerun.simulator.replay.trace import LATE, LEAST_S, Floats, Integers, SpanKind, SpanPhase
 
 _ALIGNED_US = 1e-6
-"""Seconds by which a nested event may exceed the one around it: times are rounded."""
+"""Microseconds by which a nested event may exceed the enclosing one: times are rounded."""
 _CUTTING = (Sort.LAUNCH, Sort.ISSUE, Sort.SYNC)
 
 

@@ -40,11 +40,11 @@ _OPERATIONS = {
     "recv": "receive",
     "recvanysource": "receive",
 }
-"""Names of collectives in lower case without marks, as gloo, c10d and NCCL's arguments spell them (and spelt them)."""
+"""Names of collectives in lower case without marks, in the current and former spellings of gloo, c10d and NCCL."""
 
 
 MOST_RANKS = 1 << 20
-"""Ranks of a group, at most: beyond it a size is no size."""
+"""Largest number of ranks of a group: a larger size is an error."""
 
 
 def operation_of(text: str) -> str | None:

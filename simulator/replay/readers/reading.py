@@ -18,10 +18,10 @@ from forerun.spaces.errors import RequestError
 
 _ENDINGS = (".json", ".json.gz", ".et", ".pt.trace.json", ".pt.trace.json.gz")
 _SNIFFED = 200
-"""Events that are looked at to tell dPRO's files from the profiler's."""
+"""Events examined to distinguish dPRO's files from the profiler's."""
 
 Reading = Callable[[Path, int], None]
-"""Is told of a file and how many of its bytes have been read since it was last told."""
+"""Progress callback with a file and its bytes read since the last call."""
 
 
 def find_traces(paths: Sequence[Path]) -> list[Path]:

@@ -16,7 +16,7 @@ _RING = re.compile(r"NCCL INFO Ring (\d{1,3}) ?: (\d{1,6}) -> (\d{1,6}) -> (\d{1
 _MOST_LINES = 10_000_000
 
 Rings = Mapping[int, Mapping[int, int]]
-"""By channel: whom every rank sends to."""
+"""Next rank of every rank, by channel."""
 
 
 def rings_beside(trace: Path) -> Rings:

@@ -3,9 +3,9 @@
 from forerun.spaces.errors import RequestError
 
 MOST_TEXTS = 500_000
-"""Different names of events in one file: stacks of Python with addresses of objects have some ten thousand."""
+"""Limit of different names of events in one file: Python stacks with addresses of objects have some ten thousand."""
 LONGEST = 200
-"""Characters of a name that are kept."""
+"""Characters stored of a name."""
 
 
 def number_of(texts: dict[str, int], text: str, source: object) -> int:
