@@ -8,7 +8,7 @@ the difference to that, and not to the error of the rows that were kept, which m
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -273,3 +273,8 @@ def _cell(value: float | None, digits: int = 1) -> str:
 def to_json(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Return the cross-validation as plain data."""
     return [asdict(result) for result in results]
+
+
+def from_json(results: Sequence[Mapping[str, Any]]) -> list[Result]:
+    """Return the cross-validation from plain data; the reverse of ``to_json``."""
+    return [Result(**{**result, "folds": [Fold(**fold) for fold in result["folds"]]}) for result in results]

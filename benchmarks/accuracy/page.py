@@ -37,8 +37,9 @@ def write(
     summary: Summary,
     folds: Sequence[cross_validate.Result],
     seconds: float,
+    earlier: str = "",
 ) -> Path:
-    """Write the result of one run of the benchmark and return the page."""
+    """Write the result of one run of the benchmark and return the page; ``earlier``: commit whose folds they are."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / f"{datetime.date.today().isoformat()}-accuracy"
     found = targets.reached(predictions)
@@ -56,6 +57,7 @@ def write(
         "",
         "## Cross-validation",
         "",
+        *([f"As of commit {earlier}.", ""] if earlier else []),
         *_cross_validation(folds),
         "",
         "## Out of memory, by how full a device is predicted to be",
