@@ -1,4 +1,4 @@
-"""The command line: ``program`` runs it, ``registry`` lists the verbs, ``verbs`` has one file for each."""
+"""The command line: entry point ``program``, list of verbs ``registry``, one file per verb in ``verbs``."""
 
 from forerun.search.cli.program import main
 

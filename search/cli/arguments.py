@@ -1,4 +1,4 @@
-"""The request that the flags of a training make."""
+"""The request from the flags of a training."""
 
 import argparse
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ TRANSFORMER_OPTIMIZERS = ("adam", "muon")
 
 
 def switches_of(args: argparse.Namespace) -> dict[str, str]:
-    """Return the switches that the user set.
+    """Return the switches set by the user.
 
     Raises:
-        RequestError: one is unknown, set twice, or has no such setting.
+        RequestError: a switch is unknown, set twice, or has no such setting.
     """
     from forerun.spaces.frameworks import parse_switches
     from forerun.spaces.opgraph.profile import GRAPH_SWITCHES
@@ -35,7 +35,7 @@ def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any)
     """Return the request of the shared flags with further ``fields``; ``graphs``: the verb also takes operator graphs.
 
     Raises:
-        RequestError: a flag that transformers need is missing, or one is set that they do not have.
+        RequestError: a flag required for transformers is missing, or a flag is not for transformers.
     """
     from forerun.search.request.request import Request
     from forerun.search.request.words import batch_of
@@ -93,10 +93,10 @@ def _optimizer_switch(optimizer: str | None, switches: Mapping[str, str]) -> dic
 
 
 def check_kind(args: argparse.Namespace, graphs: bool) -> None:
-    """Refuse flags, or the lack of one, that make no sense for the kind of model; ``graphs`` as in ``request_of``.
+    """Refuse missing or meaningless flags for the kind of model; ``graphs``: see ``request_of``.
 
     Raises:
-        RequestError: see there.
+        RequestError: a flag is missing or meaningless.
     """
     from forerun.spaces.opgraph.resolve import names_graph_model
 
@@ -115,7 +115,7 @@ def check_kind(args: argparse.Namespace, graphs: bool) -> None:
 
 
 def check_transformer(args: argparse.Namespace) -> None:
-    """Refuse the name of a transformer that is unknown, which is a larger mistake than a missing flag.
+    """Refuse an unknown transformer, which is a larger mistake than a missing flag.
 
     Raises:
         RequestError: no model has the name, or its file cannot be read.
@@ -129,14 +129,14 @@ def check_transformer(args: argparse.Namespace) -> None:
 
 
 def single_request(args: argparse.Namespace, *, graphs: bool = False) -> "Request":
-    """Return the request of a verb that is given its strategies and ranks nothing; ``graphs`` as in ``request_of``."""
+    """Return the request of a verb with given strategies and no ranking; ``graphs``: see ``request_of``."""
     from forerun.search.request.request import DEFAULT_OBJECTIVE, DEFAULT_TOP
 
     return request_of(args, graphs=graphs, objective=DEFAULT_OBJECTIVE, top=DEFAULT_TOP)
 
 
 def workers_of(args: argparse.Namespace) -> "Choice":
-    """Return the choice of workers that flags make."""
+    """Return the choice of workers from the flags."""
     from forerun.search.workers import Choice
 
     return Choice(kind=args.workers, count=args.worker_count, address=args.address)

@@ -1,11 +1,11 @@
-"""Bars of text: the parts of a step or of memory in proportion, each part with a glyph and a colour of its own."""
+"""Bars of text: the parts of a step or of memory in proportion, each part with a separate glyph and colour."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rich.text import Text
 
-# Shades carry what devices do themselves, letters what they exchange: a bar reads without colour as well.
+# Shades are work of devices, letters are communication: a bar is readable without colour.
 GLYPHS: Mapping[str, tuple[str, str, str]] = {
     "compute": ("█", "#", "green"),
     "recompute": ("▓", "%", "dark_green"),
@@ -36,7 +36,7 @@ GLYPHS: Mapping[str, tuple[str, str, str]] = {
     "buffers": ("b", "b", "yellow"),
     "reserve": ("░", ".", "red"),
 }
-"""Part -> (glyph, glyph where the encoding is not Unicode, colour)."""
+"""Part -> (glyph, glyph for encodings other than Unicode, colour)."""
 
 SHOWN = 0.005
 """Share of a bar from which a part is in its legend."""
@@ -65,7 +65,7 @@ class Brush:
         return text
 
     def legend(self, rows: Iterable[Mapping[str, float]], *, width: int = 1000) -> Text:
-        """Return glyph and name of every part that counts in any of the rows, in lines of ``width`` columns."""
+        """Return glyph and name of every large enough part of any row, in lines of ``width`` columns."""
         rows = list(rows)
         counted = [
             part for part in (rows[0] if rows else ()) if any(row[part] >= SHOWN * sum(row.values()) for row in rows)
@@ -81,7 +81,7 @@ class Brush:
 
 
 def share_cells(values: list[float], width: int, *, full: float | None = None) -> list[int]:
-    """Deal ``width`` cells to values in proportion, by largest remainder; ties go to the earlier value.
+    """Divide ``width`` cells among values in proportion, by largest remainder; ties go to the earlier value.
 
     >>> share_cells([6.0, 3.0, 0.9], 10)
     [6, 3, 1]

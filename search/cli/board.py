@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 QUIET, BRIEF, VERBOSE = "quiet", "brief", "verbose"
 """Levels of detail of a printed leaderboard."""
 WIDE, WIDE_LINES, NARROW_LINES = 100, 40, 60
-"""Columns of a wide terminal, and lines of a search on it and on a narrower one."""
+"""Columns of a wide terminal, and lines of output on a wide and on a narrower one."""
 WIDTHS = {
     "#": 4,
     "strategy": 25,
@@ -44,15 +44,15 @@ WIDTHS = {
     "memory": 10,
     "USD/M": 9,
 }
-"""Columns of the terminal that each column of a leaderboard needs."""
+"""Width of each column of a leaderboard, in characters."""
 FIGURES = ("rate", "MFU", "step", "range", "memory", "USD/M")
 FEWEST_ROWS = 3
-"""Rows that are shown however long they are."""
+"""Rows that are always shown, regardless of length."""
 LEAST_BAR, MOST_BAR, MOST_STRATEGY = 8, 40, 64
 MOST_ROWS = 1000
-"""Rows that a terminal is shown: each takes a millisecond to lay out, and nobody reads more."""
+"""Most rows on a terminal: each takes a millisecond to lay out."""
 GOES_FIRST = ("time", "range", "USD/M", "MFU")
-"""Columns that a narrow terminal leaves out, in this order."""
+"""Columns omitted on a narrow terminal, in this order."""
 VARIANTS_LEGEND = "(+N) variants with the same degrees within 1% of the row; --all-variants lists them"
 SAME_LEGEND = "= not significantly slower than a better rank (90 %; errors of similar strategies are correlated)"
 
@@ -63,11 +63,11 @@ def print_board(board: Leaderboard, detail: str = BRIEF, *, out: Path | None = N
     Parameters
     ----------
     board
-        What to print.
+        Leaderboard to print.
     detail
         ``QUIET``: the table alone; ``BRIEF``: in one screen; ``VERBOSE``: all notes, counts and defaults.
     out
-        Folder that the search was written to.
+        Folder of the written search.
     """
     console = open_console()
     if detail == QUIET:
@@ -116,7 +116,7 @@ def _height(console: Console, part: RenderableType) -> int:
 
 
 def fitting(notes: Sequence[str], console: Console, room: int) -> tuple[list[str], int]:
-    """Return the first notes for which so many lines have room, one at least, and how many are left out."""
+    """Return the first notes that fit a number of lines, at least one, and the number of omitted ones."""
     shown, used = list[str](), 0
     for note in notes:
         used += _height(console, Text(f"note: {note}"))
@@ -193,7 +193,7 @@ def brief_counts(board: Leaderboard, notes: int) -> list[Text]:
 
 
 def lettered(rows: Sequence[Row[Any]]) -> dict[str, str]:
-    """Return a letter for every mark that some rows have and that no sign stands for."""
+    """Return a letter for every mark of the rows without a sign."""
     in_all = marks_of_all(rows)
     signs = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK)
     found = dict.fromkeys(
@@ -203,17 +203,17 @@ def lettered(rows: Sequence[Row[Any]]) -> dict[str, str]:
 
 
 def limit_line(board: Leaderboard) -> str:
-    """Return the memory limit of devices under a bound on the risk of running out of memory."""
+    """Return the memory limit of devices under a limit on the OOM risk."""
     risk, limits = board.request["oom_risk"], [row.memory_limit_gib for row in board.rows]
     least, most = f"{min(limits):.1f}", f"{max(limits):.1f}"
-    if least != most:  # a calibration bounds each row by itself
+    if least != most:  # a calibration limits each row separately
         return f"memory limit {least} to {most} GiB, from --oom-risk {risk:.0%}"
     device = limits[0] / share_at(risk)
     return f"memory limit {least} of the device's {device:.1f} GiB, from --oom-risk {risk:.0%}"
 
 
 def training_lines(board: Leaderboard) -> list[Text]:
-    """Return time and cost of the whole training with the first row, where its length is known."""
+    """Return time and cost of the whole training with the first row, if its length is known."""
     row, tokens = board.rows[0], board.request.get("tokens")
     if row.train_days is None or tokens is None:
         return []
@@ -234,7 +234,7 @@ def _in_time(board: Leaderboard) -> str:
 
 
 def measure_lines(found: "NextRuns") -> list[Text]:
-    """Return the runs worth measuring next."""
+    """Return the lines on proposed runs to measure."""
     aim = "to choose the best" if found.rule == "regret" else "to predict all of them"
     lines = [f"expected regret of choosing #1: {found.regret:.1%} of a step; runs to measure {aim}:"]
     what = "less regret" if found.rule == "regret" else "less uncertainty on average"
@@ -271,17 +271,17 @@ def board_table(
     own: Row[Any] | None = None,
     shared: Sequence[str] = (),
 ) -> Table:
-    """Return rows as a table, below them the user's ``own`` run; ``several`` GPU counts are among them, the risk of
-    running out of memory is ``bounded``, and words that all strategies have in common (``shared``) are left out.
+    """Return rows as a table, with the user's ``own`` run below; ``several``: GPU counts differ, ``bounded``: the OOM
+    risk is limited, ``shared``: omitted words common to all strategies.
 
-    Columns that say nothing are left out.
+    Uninformative columns are omitted.
     """
     absent = {
         "GPUs": not several,
         "USD/M": not any(row.cost_usd_per_hour is not None for row in rows),
         "range": not any(row.range_text for row in rows),
     }
-    # The range of published runs is much the same in all rows; that of a calibration is each row's own.
+    # The range from published runs is similar in all rows; a calibration gives each row a separate range.
     calibrated = rows[0].interval_level not in (None, LEVEL)
     without = [name for name, gone in absent.items() if gone]
     letters = lettered(rows)
@@ -298,7 +298,7 @@ def board_table(
     if several:
         table.add_column("GPUs", justify="right", no_wrap=True)
     limits = {f"{row.memory_limit_gib:.0f}" for row in rows}
-    # Where a risk is bounded the limit is less than the device has, and may be each row's own.
+    # With a limited risk the memory limit is below the device's memory, and may differ by row.
     unit = rows[0].short_unit
     titles = {
         "rate": f"{unit}/s/GPU",
@@ -331,15 +331,16 @@ def board_table(
 def shown_columns(
     width: int, *, without: Collection[str], first_to_go: Sequence[str] = GOES_FIRST, strategy: int = 0
 ) -> list[str]:
-    """Return the columns of a leaderboard that a terminal of ``width`` columns has room for; ``without``: say nothing.
-    ``first_to_go``: what there is no room for first; ``strategy``: columns of the longest strategy.
+    """Return the columns of a leaderboard that fit a terminal of ``width`` columns; ``without``: uninformative columns.
+
+    ``first_to_go``: columns omitted first; ``strategy``: width of the longest strategy.
 
     >>> shown_columns(63, without=["range", "USD/M"])
     ['#', 'strategy', 'GPUs', 'rate', 'step', 'memory']
     """
     names = [name for name in (*WIDTHS, "time") if name not in without]
     for name in first_to_go:
-        # MFU is worth a second line of the longest strategies.
+        # MFU is kept even if the longest strategies then need a second line.
         widths = WIDTHS if name == "MFU" else {**WIDTHS, "strategy": max(strategy, WIDTHS["strategy"])}
         if sum(widths.get(column, LEAST_BAR) for column in names) < width:
             break
@@ -380,12 +381,12 @@ def figures(row: Row[Any]) -> list[str]:
 
 
 def marks_of_all(rows: Sequence[Row[Any]]) -> list[str]:
-    """Return the marks that all of several rows have, which are printed once."""
+    """Return the common marks of several rows, which are printed once."""
     return [mark for mark in rows[0].marks if len(rows) > 1 and all(mark in row.marks for row in rows)]
 
 
 def _strategy(row: Row[Any], letters: Mapping[str, str], shared: Sequence[str]) -> Text:
-    """Return the words of a strategy that others do not share, its variants and the letters of its marks."""
+    """Return the words of a strategy not common to all rows, its variants and the letters of its marks."""
     text = Text(own_words(row, shared))
     if row.variants and not shared:
         text.append(f" (+{len(row.variants)})", style="dim")

@@ -1,4 +1,4 @@
-"""A leaderboard in one screen: the decision first, words that all rows share once, and the notes that weigh most."""
+"""A leaderboard in one screen: the decision first, common words of all rows once, and the most important notes."""
 
 import re
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from forerun.search.board.rows import Row
 from forerun.spaces.units import format_seconds
 
 MOST_NOTES = 5
-"""Notes that are shown unless all are asked for."""
+"""Default number of notes."""
 ENCODED = "beside every sequence"
-"""End of the default of a model with an encoder, which has the number of its tokens."""
+"""End of the default of a model with an encoder, with its number of tokens."""
 KEPT_DEFAULTS = ("precision", "framework", "switches", "moe imbalance", "price", "GPUs of")
-"""Beginnings of defaults that can change a decision; the others are of links and of the search."""
+"""First words of defaults that can change a decision; others concern links and the search."""
 _LEAD = re.compile(r"(?<=row \d)( on \d[\d,]* GPUs)|(?<=row \d\d)( on \d[\d,]* GPUs)")
 _ENDED = r"(?![\w+*/]|[,:]\w)(?! [a-z_-]+[\d=])(?! sp\b)"
 """Text that ends a match of a strategy's name: the rest of a word, or a further word of a longer strategy."""
 _FLAGS = re.compile(r" \(-[^()]*\)(?=;|$)")
-"""Flags of a framework behind a switch, which ``--with`` sets."""
+"""Framework flags of a switch, which are set by ``--with``."""
 
 
 def shared_words(rows: Sequence[Row[Any]]) -> tuple[str, ...]:
-    """Return the words of their strategies that several rows all have, in order.
+    """Return the common words of the strategies of several rows, in order.
 
     >>> shared_words(())
     ()
@@ -38,20 +38,20 @@ def shared_words(rows: Sequence[Row[Any]]) -> tuple[str, ...]:
 
 
 def own_words(row: Row[Any], shared: Sequence[str]) -> str:
-    """Return a strategy without the words that all rows share; unchanged where no word would remain."""
+    """Return a strategy without the common words of all rows; unchanged if no word would remain."""
     return " ".join(word for word in words_of(row) if word not in shared) or row.name
 
 
 def words_of(row: Row[Any]) -> list[str]:
-    """Return the words of a row: those of its strategy, and its precision where rows differ in it."""
+    """Return the words of a row: those of its strategy, and its precision if rows differ in it."""
     return [*row.name.split(), *([row.precision] if row.precision else [])]
 
 
 def with_ranks(text: str, rows: Sequence[Row[Any]]) -> str:
     """Replace the strategies of rows in a text by their ranks."""
-    named = [row for row in rows if row.rank and row.precision == rows[0].precision]  # notes are about its precision
+    named = [row for row in rows if row.rank and row.precision == rows[0].precision]  # the notes apply to its precision
     for row in sorted(named, key=lambda row: -len(row.name)):
-        # A strategy may begin like a longer one that is no row.
+        # A strategy may be the beginning of a longer one that is not a row.
         text = re.sub(re.escape(row.name) + _ENDED, f"row {row.rank}", text)
     text = _LEAD.sub("", text) if len({row.gpus for row in rows}) == 1 else text
     return text.replace("The runner-up row", "Row").replace("row 1: step", "Row 1: step")
@@ -94,7 +94,7 @@ def safer(note: str, rows: Sequence[Row[Any]]) -> str:
 
 
 def weighty_notes(board: Leaderboard) -> tuple[list[str], int]:
-    """Return the notes that are shown, weightiest first, and the number of others."""
+    """Return the shown notes, most important first, and the number of others."""
     notes = [note for note in board.advice if not note.startswith((SAFEST, KNEE, STARTABLE))]
     notes = [with_ranks(_FLAGS.sub("", note), board.rows) for note in (*notes, *board.remarks)]
     return notes[:MOST_NOTES], len(notes[MOST_NOTES:])

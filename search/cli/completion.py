@@ -1,6 +1,6 @@
-"""Completion scripts of three shells, and the man page, made of declared flags.
+"""Completion scripts of three shells, and the man page, from declared flags.
 
-The scripts contain words and start no Python: they are as current as the forerun that wrote them.
+The scripts contain words and do not start Python, so they are as current as the forerun that wrote them.
 """
 
 import argparse
@@ -89,6 +89,6 @@ def _described(flags: Iterator[Flag]) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """Return text that roff prints as it is."""
+    """Return text that roff prints unchanged."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{text}" if text.startswith((".", "'")) else text

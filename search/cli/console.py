@@ -14,19 +14,18 @@ from forerun.search.cli.streams import raw_stream
 from forerun.spaces.escaping import visible
 
 WIDE = 200
-"""Columns of a table that goes to a file or a pipe, where a row should stay one line."""
+"""Columns of a table in a file or a pipe, where a row should be one line."""
 WIDEST = 1000
-"""Columns of a console that is never too narrow."""
+"""Columns of a console wide enough for any table."""
 LEAST = 56
-"""Columns that a table needs; on a narrower terminal its lines are broken by the terminal, and nothing is cut off."""
+"""Least columns of a table; a narrower terminal wraps its lines, and nothing is cut."""
 
 
 class PlainConsole(Console):
-    """A console that escapes what it shows, and leaves a reader's departure to the command line, which has an exit code
-    for it."""
+    """A console that escapes its output, and leaves broken pipes to the command line (exit code 141)."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render to segments, names of strangers among them."""
+        """Render to escaped segments."""
         for segment in super().render(renderable, options):
             safe = segment.text if segment.control else visible(segment.text)
             yield segment if safe is segment.text else Segment(safe, segment.style)
@@ -41,12 +40,12 @@ class PlainConsole(Console):
 
 
 def open_console() -> Console:
-    """Return a console on stdout: plain without a terminal or under NO_COLOR, 80 columns wide where none is known."""
+    """Return a console on stdout: plain without a terminal or under NO_COLOR, 80 columns by default."""
     return _opened(None)
 
 
 def open_wide_console() -> Console:
-    """Return a console for rows that are searched with other tools: one line each unless a terminal is too narrow."""
+    """Return a console for rows to be searched with other tools: one line each unless a terminal is too narrow."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     return _opened(None if known else WIDE)
 
@@ -65,7 +64,7 @@ def open_progress(stream: TextIO) -> Console:
 
 
 def fits(table: Table, console: Console) -> bool:
-    """Whether a console is wide enough to break no cell of a table."""
+    """Whether a console is wide enough for unbroken cells of a table."""
     return table.__rich_measure__(console, console.options.update(max_width=WIDEST)).maximum <= console.width
 
 
@@ -75,6 +74,6 @@ def brush_of(console: Console) -> Brush:
 
 
 def say(console: Console, *items: RenderableType) -> None:
-    """Print each item on lines of its own."""
+    """Print each item on separate lines."""
     for item in items:
         console.print(item)

@@ -74,14 +74,14 @@ def memory_table(row: AnyRow, brush: Brush, console: Console) -> Table:
 
 
 def memory_stack(row: AnyRow, brush: Brush, width: int) -> Text:
-    """Return the memory parts as one bar of the device's whole memory."""
+    """Return the memory parts as one bar of the device's memory."""
     text = Text("[").append_text(brush.bar(row.memory_gib, width, full=max(row.memory_limit_gib, row.peak_memory_gib)))
     text.pad_right(width + 1 - len(text))
     return text.append(f"] {row.peak_memory_gib:.1f} of {row.memory_limit_gib:.1f} GiB")
 
 
 def stage_stacks(stages: Sequence[Mapping[str, float]], limit_bytes: float, brush: Brush, width: int) -> Text:
-    """Return a bar of memory parts (bytes) for every stage, on the scale of what a device has; of many stages some."""
+    """Return a bar of memory parts (bytes) for every stage, on a device's scale; a selection of many stages."""
     count = len(stages)
     shown = sorted({round(place * (count - 1) / (MOST_STAGES - 1)) for place in range(MOST_STAGES)})
     full = max(limit_bytes, *(sum(stage.values()) for stage in stages))
@@ -95,7 +95,7 @@ def stage_stacks(stages: Sequence[Mapping[str, float]], limit_bytes: float, brus
 
 
 def operators_table(explanation: Explanation) -> Table:
-    """Return the operators that cost most on the busiest stage, forward and backward."""
+    """Return the slowest operators on the busiest stage, forward and backward."""
     title = f"slowest operators of stage {explanation.busiest}, per step: share of peak, and what bounds them"
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     table.add_column("operator", overflow="fold", min_width=24)
@@ -114,7 +114,7 @@ def _operator_cells(run: OperatorPass | None) -> tuple[str, str]:
 
 
 def changes_table(title: str, changes: Sequence[ScoredChange]) -> Table:
-    """Return changes of one axis with what they do to time and memory."""
+    """Return changes of one axis with their effects on time and memory."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     table.add_column("change", overflow="fold", min_width=24)
     for name in ("step", "by", "GiB"):
@@ -158,7 +158,7 @@ def explained(explanation: Explanation, timeline: Text, console: Console) -> lis
 
 
 def comparison_table(first: AnyRow, second: AnyRow, *, names: tuple[str, str] = ("A", "B")) -> Table:
-    """Return two rows, called ``names``, side by side, with the differences of the second from the first."""
+    """Return a table of two rows with titles ``names`` and the differences of the second from the first."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in (*names, f"{names[1]} - {names[0]}"):
@@ -185,7 +185,7 @@ def _add_intervals(
     bounds: Sequence[tuple[float | None, float | None]],
     text: Callable[[float, float], str],
 ) -> None:
-    """Add a line with the intervals of both rows, where they have any."""
+    """Add a line with the intervals of both rows, if any."""
     cells = [text(low, high) for low, high in bounds if low is not None and high is not None]
     if len(cells) == len(bounds):
         table.add_row(Text(f"{row.interval_level or 0:.0%} between"), *map(Text, cells), "", style="dim")
@@ -202,7 +202,7 @@ def _compare(table: Table, name: str, first: float, second: float, unit: str, *,
 def _parts_table(
     title: str, parts: Sequence[tuple[str, float, str]], total: float, total_text: str, brush: Brush, console: Console
 ) -> Table:
-    """Return a table of parts (name, value, text) that add up to ``total``; parts that are zero are left out."""
+    """Return a table of parts (name, value, text) that add up to ``total``; zero parts are omitted."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_footer=True)
     table.add_column(title, "total", no_wrap=True)
     table.add_column("", total_text, justify="right", no_wrap=True)

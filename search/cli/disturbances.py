@@ -1,4 +1,4 @@
-"""Flags that make replicas unequal: jitter, slow devices, every replica on its own."""
+"""Flags that make replicas unequal: jitter, slow devices, every replica simulated."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
-    """Return the disturbance that the flags describe, None without any.
+    """Return the disturbance of the flags, None without any.
 
     Raises:
-        RequestError: they ask for something without events, or for a seed without jitter.
+        RequestError: the flags need events, or for a seed without jitter.
     """
     from forerun.simulator.events import Disturbance
     from forerun.spaces.errors import RequestError

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
-    """Search on groups.
+    """Search the strategies on groups, and print the leaderboard.
 
     Raises:
-        RequestError: a flag says what groups do not have.
+        RequestError: a flag is not supported for groups.
     """
     from forerun.search.answer.searches import search_groups
     from forerun.search.explore.groups.simulated_plans import EVALUATIONS

@@ -1,4 +1,4 @@
-"""Flags of ``search`` that propose runs to measure, and the files that go with them."""
+"""Flags of ``search`` that propose runs to measure, and their files."""
 
 import argparse
 from dataclasses import replace
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_measuring(args: argparse.Namespace) -> None:
-    """Refuse flags that do not go together, before the search.
+    """Refuse contradictory flags before the search.
 
     Raises:
         RequestError: a format without runs, an unknown format, or several objectives at once.
@@ -33,7 +33,7 @@ def check_measuring(args: argparse.Namespace) -> None:
 def with_proposals(
     args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard", shown: int
 ) -> "Leaderboard":
-    """Return the board with the runs to measure next, and no more rows than are asked for."""
+    """Return the board with the runs to measure next, and the requested number of rows."""
     from forerun.search.request.setting import of_transformer
     from forerun.search.tune.proposals import next_runs
 

@@ -34,7 +34,7 @@ class MeasuringBar:
             self._bar.stop()
 
     def told(self, done: int, what: str) -> None:
-        """Show how much is done and what was measured last."""
+        """Show the finished amount and the latest measurement."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, now=what[:48])
         elif 10 * done // self.size > self._tenth:

@@ -1,4 +1,4 @@
-"""Operators of replayed traces: the time of each, against another run, and after a change."""
+"""Operators of replayed traces: their times, compared with another run, and after a change."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -23,7 +23,7 @@ def operators_document(
     *,
     top: int,
 ) -> dict[str, Any]:
-    """Return the keys that the document of ``replay`` has of operators.
+    """Return the keys about operators in the document of ``replay``.
 
     Parameters
     ----------
@@ -32,16 +32,16 @@ def operators_document(
     other
         Another run to compare it with.
     changes
-        Changes of operators to predict the step with.
+        Changes of operators for a predicted step.
     patterns
         Names of operators to find (shell wildcards).
     top
-        Operators and differences that are listed.
+        Number of listed operators and differences.
 
     Raises
     ------
     RequestError
-        A change or a pattern is for an operator or a rank that the run does not have.
+        A change or a pattern is for an operator or a rank missing in the run.
     """
     uses = operator_uses(analysis.replay.graph.traces)
     document: dict[str, Any] = {
@@ -67,7 +67,7 @@ def _matching(uses: Sequence[OperatorUse], patterns: Sequence[str]) -> tuple[Ope
     """Return the operators that patterns name.
 
     Raises:
-        RequestError: one names none.
+        RequestError: a pattern matches none.
     """
     for pattern in patterns:
         if not any(fnmatchcase(use.name, pattern) for use in uses):
@@ -76,7 +76,7 @@ def _matching(uses: Sequence[OperatorUse], patterns: Sequence[str]) -> tuple[Ope
 
 
 def messages_csv(graph: ReplayGraph) -> str:
-    """Return a line per message that was matched: bytes and times of each, in seconds."""
+    """Return a line per matched message: bytes, and times in s."""
     rows = []
     for one, took_s in served_exchanges(graph):
         place, span = one.members[0]

@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def is_graph_model(args: argparse.Namespace) -> bool:
-    """Whether the model that the user names is an operator graph; opens nothing."""
+    """Whether the user's model is an operator graph, without opening files."""
     from forerun.spaces.opgraph.resolve import names_graph_model
 
     return names_graph_model(args.model)
 
 
 def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") -> int:
-    """Predict one split and print it with its bottlenecks and the changes that would help."""
+    """Predict one split and print it with its bottlenecks and helpful changes."""
     from forerun.search.api import simulate_setting
     from forerun.search.files.documents import dump_json
     from forerun.search.opgraph.what_if import congestion, doublings, phases
     from forerun.spaces.opgraph.split import Split
 
     row = simulate_setting(setting, args.strategy)
-    flat = isinstance(row.strategy, Split)  # of a mixture nothing is known but itself
+    flat = isinstance(row.strategy, Split)  # a mixture has no further facts
     found = (*row.graph.bottlenecks, *(congestion(setting.context, row) if flat else ()))
     changes = doublings(setting.context, row) if flat else ()
     document = {
@@ -49,7 +49,7 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
 
 
 def row_document(setting: "Setting[AnyContext]", row: "Row[Any]") -> dict[str, Any]:
-    """Return the keys that the document of one split has besides those of its row (schema 1 repeats the row)."""
+    """Return the keys of one split's document besides its row's (schema 1 repeats the row)."""
     from forerun.search.files.documents import SCHEMA, versions
 
     return {"schema": SCHEMA, "request": setting.document(), "row": row.to_json(), "versions": versions()}

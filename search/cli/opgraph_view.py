@@ -25,7 +25,7 @@ _DOUBLED = "change in throughput with twice the bandwidth, compute or batch, or 
 
 
 def print_explained(setting: Setting[GraphContext], row: Row[Split], document: dict[str, Any]) -> None:
-    """Print one split: speed, phases, bottlenecks, memory and changes that would help."""
+    """Print one split: speed, phases, bottlenecks, memory and helpful changes."""
     console = open_console()
     brush = brush_of(console)
     parts = {name: value for name, value in row.breakdown_s.items() if value > 0}
@@ -80,7 +80,7 @@ def _gain(gain: float | None) -> str:
 
 
 def print_limits(setting: Setting[GraphContext], document: dict[str, Any]) -> None:
-    """Print the limit of every family of splits, changes that would help, and its curve."""
+    """Print the limit of every family of splits, helpful changes, and its curve."""
     families, context, counts = document["limits"], setting.context, setting.gpus or ()
     devices = "" if not counts else f", {counts[0]}{f' to {counts[-1]}' if len(counts) > 1 else ''} GPUs"
     unit = context.model.sample

@@ -1,7 +1,7 @@
-"""Entry point: find the verb, parse its flags, run it, turn every error into one message and an exit code.
+"""Entry point: verb, flags, run, and one message and exit code for every error.
 
-Exit codes: 0 done, 1 our fault, 2 the request is wrong, 3 nothing is feasible, 130 interrupted, 143 ended by SIGTERM,
-141 the reader of the output went away.
+Exit codes: 0 success, 1 internal error, 2 the request is wrong, 3 nothing is feasible, 130 interrupted, 143 ended by
+SIGTERM, 141 closed output pipe.
 """
 
 import errno
@@ -35,30 +35,30 @@ Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 2 the
 3 nothing is feasible, 1 a bug in forerun."""
 
 LONGEST, MOST_LINES = 4000, 200
-"""Characters of a line of a message, and lines: nothing that a file holds fills a terminal."""
+"""Most characters of a message line, and most lines, so that no file content floods a terminal."""
 GARBAGE_AFTER = 50_000
-"""New objects after which Python looks for garbage (else 700): modules and catalogues are none, and looking at them
-a hundred times takes a twentieth of a search."""
+"""New objects between garbage collections (default 700): collections over modules and catalogues would take a twentieth
+of a search."""
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that NumPy's library reads when it is loaded. No matrix here is large enough for a second thread, and
-threads that wait for work take the time of other processes."""
+"""Variables read by NumPy's libraries at import. No matrix of a search is large enough for a second thread, and idle
+threads take time from other processes."""
 INTERRUPTED = 130
 READER_GONE = 141
 NOT_EVERYWHERE = ("networkx", "optuna", "ray", "scipy")
-"""Dependencies that no flat search imports, so that it runs where one of them has no build."""
+"""Dependencies not imported by flat searches, so that these run where a dependency has no build."""
 EXTRAS = {"ray": '"forerun[ray]"'}
-"""Packages that are parts of an extra, with its name as pip takes it."""
+"""Packages of extras, with pip's name of the extra."""
 OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR)
-"""Errors of a file system that names of users bring about anywhere: too long, a loop of links, not readable."""
+"""Errors of a file system caused by user paths: too long, a loop of links, not readable."""
 OF_THE_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-"""Errors of a file system that no file name would have foreseen."""
+"""Errors of a file system independent of file names."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; never raises, except for ``--debug``'s trace on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    if sys.stdout is None:  # closed by who called: files are written all the same
+    if sys.stdout is None:  # closed by the caller: files are written nevertheless
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     _forgive_narrow_encodings()
     gc.set_threshold(GARBAGE_AFTER)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answer(arguments: list[str], debug: bool, signals: Signals) -> int:
-    """Run the verb; returns the exit code, every error one message."""
+    """Run the verb and return the exit code, with one message per error."""
     try:
         code = dispatch([argument for argument in arguments if argument != "--debug"])
         sys.stdout.flush()
@@ -124,7 +124,7 @@ def dispatch(arguments: list[str]) -> int:
     """Run one command and return its exit code.
 
     Raises:
-        RequestError: the verb, or what it is told, is wrong.
+        RequestError: the verb or its arguments are wrong.
     """
     verbs = {verb.name: verb for verb in VERBS}
     if not arguments or arguments[0].startswith("-"):
@@ -162,7 +162,7 @@ def _without_verb(arguments: list[str]) -> int:
     """Answer ``--help``, ``--version`` and an empty command line.
 
     Raises:
-        RequestError: there is another flag, which the verbs have.
+        RequestError: another flag is given, which belongs to verbs.
     """
     from forerun.search.cli.flags.help import help_parser
 
@@ -193,12 +193,12 @@ def _say(message: str) -> None:
     message = "\n".join(line if len(line) <= LONGEST else line[:LONGEST] + "…" for line in lines[:MOST_LINES])
     try:
         print(f"forerun: {message}", file=sys.stderr, flush=True)
-    except OSError:  # nobody reads it; the exit code says what happened
+    except OSError:  # closed; the exit code has the outcome
         _give_up(sys.stderr)
 
 
 def _give_up(stream: TextIO) -> None:
-    """Drop what a stream still holds: Python flushes it once more at exit and would complain there."""
+    """Drop the buffer of a stream, which Python would flush at exit with an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -210,7 +210,7 @@ def _trace(debug: bool) -> None:
 
 
 def _forgive_narrow_encodings() -> None:
-    """Let a character that the terminal's encoding lacks print as ``?`` instead of ending the program."""
+    """Print characters missing in the terminal's encoding as ``?`` instead of ending the program."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

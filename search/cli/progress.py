@@ -1,7 +1,7 @@
-"""The sign that a verb works: a moving line on stderr, with the share that is done where that is known.
+"""Progress line of a verb on stderr, with the finished share if known.
 
-It appears when a verb has said nothing for a second, goes before anything is printed, and comes again after messages
-on stderr: an answer on stdout ends it.
+It appears after a second without output, is cleared before any output, and returns after messages on stderr; an answer
+on stdout ends it.
 """
 
 import sys
@@ -19,9 +19,9 @@ PATIENCE_S = 0.7
 
 
 class Waiting:
-    """One line on a terminal: what is done, a bar where its amount is known, time gone and time left.
+    """One line on a terminal: task, a bar if its amount is known, elapsed and remaining time.
 
-    Called as ``OnProgress`` (``forerun.search.request.scorer``) by whatever works, in any thread.
+    Called as ``OnProgress`` (``forerun.search.request.scorer``) by any task, in any thread.
     """
 
     def __init__(self, stream: TextIO, task: str) -> None:
@@ -33,21 +33,21 @@ class Waiting:
         self._timer = self._armed()
 
     def __call__(self, task: str, done: int = 0, of: int = 0, note: str = "") -> None:
-        """Show a task, how much of it is done (``of`` 0: its amount is unknown) and a few words beside."""
+        """Show a task, its finished amount (``of`` 0: total unknown) and a short remark."""
         with self._lock:
             new, self._now = task != self._now[0], (task, done, of, note)
             if self._bar is not None:
                 self._show(new)
 
     def still(self) -> None:
-        """Take the line away until nothing has been said for a while."""
+        """Clear the line until there has been no output for a while."""
         with self._lock:
             if not self._over:
                 self._stop()
                 self._timer = self._armed()
 
     def end(self) -> None:
-        """Take the line away for good."""
+        """Clear the line permanently."""
         with self._lock:
             self._over = True
             self._stop()
@@ -82,7 +82,7 @@ class Waiting:
                 TimeRemainingColumn(),
                 console=open_progress(self._stream),
                 transient=True,
-                redirect_stdout=False,  # what is printed ends it
+                redirect_stdout=False,  # output ends it
                 redirect_stderr=False,
             )
             self._bar.start()
@@ -92,7 +92,7 @@ class Waiting:
         if self._bar is None:
             return
         task, done, of, note = self._now
-        if new:  # its pace says nothing of the one before
+        if new:  # its rate is independent of the previous task's
             for old in self._bar.task_ids:
                 self._bar.remove_task(old)
             self._bar.add_task(task, total=of or None, completed=done, note=note)
@@ -102,7 +102,7 @@ class Waiting:
 
 @contextmanager
 def working(task: str) -> Iterator[None]:
-    """Show that a verb works until it prints something; ``task``: what it does, empty where it shows that itself."""
+    """Show progress of a verb until it prints; ``task``: its task, empty if the verb shows progress itself."""
     streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, Escaped)]
     if not task or len(streams) < 2:
         yield
@@ -118,14 +118,14 @@ def working(task: str) -> Iterator[None]:
 
 
 def show_progress(task: str, done: int = 0, of: int = 0, note: str = "") -> None:
-    """Show on the terminal of the running verb, if it has one, what is done now (``Waiting``)."""
+    """Show the current task on the terminal of the running verb, if any (``Waiting``)."""
     waiting = sys.stderr.waiting if isinstance(sys.stderr, Escaped) else None
     if isinstance(waiting, Waiting):
         waiting(task, done, of, note)
 
 
 class Walk:
-    """Tells how much of a space has been enumerated."""
+    """Progress of the enumeration of a space."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -135,7 +135,7 @@ class Walk:
         self._size = size
 
     def sampling(self, done: int, of: int) -> None:
-        """Show how much of a sample was searched, which says what needs no scoring."""
+        """Show the searched share of a sample, from which candidates to skip follow."""
         show_progress("searching a sample", done, of)
 
     def advance(self, enumerated: int, legal: int) -> None:

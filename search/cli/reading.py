@@ -7,18 +7,18 @@ from forerun.search.cli.progress import show_progress
 
 
 class ReadingBar:
-    """Shows the file that is read and the share of all bytes."""
+    """Progress bar of the current file and the share of all bytes."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._total = sum(path.stat().st_size for path in files)
         self._read = 0
 
     def __call__(self, path: Path, count: int) -> None:
-        """Show that ``count`` more bytes of a file have been read."""
+        """Add ``count`` read bytes of a file."""
         self._read += count
         show_progress("reading", self._read, self._total, path.name)
 
 
 def analysing(phase: str, done: int, of: int) -> None:
-    """Show which phase of an analysis has begun, and how many of them are over."""
+    """Show the current phase of an analysis, and the number of finished ones."""
     show_progress("analysing", done, of, phase)

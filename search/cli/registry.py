@@ -1,8 +1,8 @@
 """The verbs of the command line, in the order of its help.
 
-A verb is an entry of ``data/verbs.json``, a file of its name in ``data/verbs`` with its flags and examples, and a
-module of its name in ``verbs`` with ``run(args) -> exit code``. The module is imported when its words have been parsed,
-so that ``--help`` and wrong flags are answered at once.
+A verb is an entry of ``data/verbs.json``, a file with its flags and examples in ``data/verbs``, and a module in
+``verbs`` with ``run(args) -> exit code``. The module is imported after parsing, so that ``--help`` and wrong flags are
+answered at once.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """A verb: its name, what it does in one line, and what a terminal shows while it works (empty: it shows that
-    itself, or another program does)."""
+    """A verb: name, summary, and progress text (empty: the verb or another program shows progress)."""
 
     name: str
     summary: str

@@ -13,9 +13,9 @@ from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
 _RANKS_SHOWN, _MESSAGES_SHOWN, _PEERS_SHOWN = 16, 5, 6
 _WORTH = 0.005
-"""Share of a step from which a wait is worth a name."""
+"""Share of a step from which a wait is named."""
 _LEAST_DIFFERENCE = 0.001
-"""Share of a step below which two runs take the same time for an operator."""
+"""Share of a step below which two runs count as equal for an operator."""
 _STRANGERS_NOTE = "most messages are unmatched: are these ranks of one run, profiled over the same steps?"
 _BROKEN_NOTE = "exchanges still end before they start: the time stamps of these traces contradict each other"
 _OPERATORS = {
@@ -113,7 +113,7 @@ def _of_step(key: str, line: Line) -> str:
 
 
 def _awaited(line: Line) -> str:
-    """Return the rank that a rank waits for most; empty where it waits little."""
+    """Return the rank that a rank waits for most; empty for a short wait."""
     rank, waited_s = max(line["waiting_for_s"].items(), key=lambda item: item[1], default=("", 0.0))
     return rank if waited_s > _WORTH * _rank_s(line) else ""
 
@@ -124,7 +124,7 @@ def _since(line: Line) -> str:
 
 
 def _messages(document: dict[str, Any], top: int) -> list[RenderableType]:
-    """Return the tables of what messages slow down, of links, and of slow messages."""
+    """Return the tables of slowdown by messages, of links, and of slow messages."""
     slowdown: Columns = {"kind": "kind", "factor": "factor", "kernels compared": "kernels"}
     links: Columns = {
         "message": "operation", ">ranks": _ranks, "count": "count", "bytes": "total_bytes", "time": "busy_s",
@@ -156,7 +156,7 @@ def _known(line: Line, key: str, text: Any) -> str:
 
 
 def _operators(document: dict[str, Any], top: int) -> list[RenderableType]:
-    """Return answers about operators, and the operators whose time differs most between the runs."""
+    """Return answers about operators, and the operators with the largest differences between the runs."""
     asked: Columns = {"operators": "name", "changed": "what", "a step": "step_s", "saves": "gain_s"}
     parts: list[RenderableType] = []
     if "found" in document:

@@ -1,4 +1,4 @@
-"""The flags of samplers, and the exploration that they ask for."""
+"""The flags of samplers, and the requested exploration."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from forerun.search.request.setting import Setting
 
 DEVICES = "devices"
-"""Value of ``--per-stage`` whose stages are planned, not sampled."""
+"""Value of ``--per-stage`` with planned instead of sampled stages."""
 
 
 def plans_unlike(args: argparse.Namespace) -> bool:
-    """Whether stages with unlike numbers of devices are to be planned."""
+    """Whether stages with different numbers of devices are to be planned."""
     return DEVICES in _named(args)
 
 
 def samples_stages(args: argparse.Namespace) -> bool:
-    """Whether a sampler looks for stages that differ."""
+    """Whether a sampler searches stages that differ."""
     return bool(set(_named(args)) - {DEVICES})
 
 
@@ -29,7 +29,7 @@ def _named(args: argparse.Namespace) -> list[str]:
 
 
 def exploring_of(args: argparse.Namespace) -> "Exploring | None":
-    """Return the settings of the sampler; None where every candidate is scored."""
+    """Return the settings of the sampler; None if every candidate is scored."""
     named = _named(args)
     if args.per_stage is not None and not named:
         raise RequestError("--per-stage needs one of layers, recompute, tp, offload, devices")

@@ -82,7 +82,7 @@ def _exact(point: Line) -> bool:
 
 
 def _disagreement(point: Line) -> float:
-    """Return the relative difference of the answer that is not shown."""
+    """Return the relative difference of the hidden answer."""
     gap = point["disagreement"] or 0.0
     return float(1 / (1 + gap) - 1 if _exact(point) else gap)
 
@@ -112,7 +112,7 @@ def _verdict(document: dict[str, Any]) -> list[Text]:
 
 
 def _twice(document: dict[str, Any]) -> Text:
-    """Name the limit of the largest run, and the gain from twice as much of each thing."""
+    """Return the bottleneck of the largest run, and the gain from doubling each resource."""
     words = [
         f"{'' if one['change'] == EQUAL else 'twice the '}{one['change']} {_signed(one['gain'])}"
         for one in document["changes"]
@@ -122,6 +122,6 @@ def _twice(document: dict[str, Any]) -> Text:
 
 
 def _signed(share: float) -> str:
-    """Return a share with its sign; nothing has none."""
+    """Return a share with its sign; zero has none."""
     text = f"{share:+.0%}"
     return "0%" if text in ("+0%", "-0%") else text

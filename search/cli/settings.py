@@ -15,10 +15,10 @@ VERBOSITIES = ("quiet", "brief", "verbose")
 
 
 def user_defaults(flags: Iterable[Flag]) -> dict[str, UserDefault]:
-    """Return the values that files of defaults give flags, by the name of the parsed value.
+    """Return the values of flags in files of defaults, by the name of the parsed value.
 
     Raises:
-        RequestError: a file cannot be read, or has an unknown key or a value that the flag does not take.
+        RequestError: a file cannot be read, or has an unknown key or an invalid value.
     """
     known = {flag.name.lstrip("-"): flag for flag in flags if flag.configurable}
     if not known:
@@ -36,7 +36,7 @@ def user_defaults(flags: Iterable[Flag]) -> dict[str, UserDefault]:
 
 
 def _files() -> Iterator[Path]:
-    """Yield the files that exist, the one that counts most first."""
+    """Yield the existing files, highest precedence first."""
     import platformdirs
 
     for path in (Path(NAME), platformdirs.user_config_path("forerun") / NAME):

@@ -1,4 +1,4 @@
-"""Files that a simulated step can be written to: a trace, a picture, execution traces for other simulators."""
+"""Output files of a simulated step: a trace, a picture, execution traces for other simulators."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ def refuse_step_files(args: argparse.Namespace) -> None:
     """Refuse files without events.
 
     Raises:
-        RequestError: one is asked for.
+        RequestError: a file is requested.
     """
     from forerun.spaces.errors import RequestError
 
@@ -23,10 +23,10 @@ def refuse_step_files(args: argparse.Namespace) -> None:
 
 
 def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", result: "EventResult") -> None:
-    """Write what is asked for.
+    """Write the requested files.
 
     Raises:
-        RequestError: a file cannot be written, or its name does not say what it is to be.
+        RequestError: a file cannot be written, or its suffix is unknown.
     """
     from forerun.spaces.errors import RequestError
 
@@ -45,10 +45,10 @@ def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", r
 
 
 def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
-    """Write trace and picture where they are asked for.
+    """Write trace and picture if requested.
 
     Raises:
-        RequestError: a file cannot be written, or its name does not say what it is to be.
+        RequestError: a file cannot be written, or its suffix is unknown.
     """
     from forerun.simulator.events import timeline_html, timeline_svg, write_trace
     from forerun.spaces.errors import RequestError

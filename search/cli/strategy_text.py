@@ -1,4 +1,4 @@
-"""A strategy in a narrow column: lines end at a space, or after a ``+`` where a list is longer than a line."""
+"""A strategy in a narrow column: lines break at a space, or after a ``+`` in a list longer than a line."""
 
 import re
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ WORD, ELEMENT = re.compile(r"\S+"), re.compile(r"[^+]+\+?")
 
 
 class StrategyText:
-    """A text that a table fits to its column without breaking the name of an option.
+    """A text that is fitted to a table column without breaking option names.
 
-    rich breaks at blanks only and folds what is longer in the middle of a word, which cannot be read or searched for.
+    rich breaks only at blanks and folds longer words in the middle, which is hard to read and to search.
     """
 
     __slots__ = ("_text",)

@@ -1,4 +1,4 @@
-"""Standard output and error whose texts are escaped on the way out, whoever writes them."""
+"""Standard output and error with escaped texts from any writer."""
 
 import sys
 import threading
@@ -10,19 +10,21 @@ from forerun.spaces.escaping import visible
 
 
 class Shown(Protocol):
-    """The sign on a terminal that a verb works (``forerun.search.cli.progress``)."""
+    """Interface of the progress line of a verb (``forerun.search.cli.progress``)."""
 
     def still(self) -> None:
-        """Show it no more for a while."""
+        """Hide the line for a while."""
 
     def end(self) -> None:
-        """Show it no more."""
+        """Hide the line permanently."""
 
 
 class Escaped:
-    """A stream that writes harmful characters out. ``raw`` takes what forerun made itself: colours and bars.
-    ``waiting`` is on the terminal until something else is printed, for good where this is the stream that ``answers``.
-    Answers are printed by the thread that opened the stream; what threads of libraries print goes to ``messages``.
+    """A stream that escapes harmful characters.
+
+    ``raw`` is for forerun's own colours and bars. ``waiting``: progress line, hidden by output, permanently if this
+    stream ``answers``. Answers are printed by the thread that opened the stream; output of library threads is sent to
+    ``messages``.
     """
 
     def __init__(self, raw: TextIO, messages: TextIO | None = None) -> None:
@@ -32,7 +34,7 @@ class Escaped:
         self.answers = True
 
     def write(self, text: str) -> int:
-        """Write a text; returns its length."""
+        """Write a text; return its length."""
         if self.waiting is not None:
             (self.waiting.end if self.answers else self.waiting.still)()
         strange = self._messages is not None and threading.get_ident() != self._thread
@@ -49,7 +51,7 @@ class Escaped:
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """Return the stream below an escaped one, which is about to be written to, or the stream itself."""
+    """Return the stream below an escaped one for direct output, or the stream itself."""
     if not isinstance(stream, Escaped):
         return stream
     if stream.waiting is not None:
@@ -59,7 +61,7 @@ def raw_stream(stream: TextIO) -> TextIO:
 
 @contextmanager
 def escaped_streams() -> Iterator[None]:
-    """Escape what is printed within."""
+    """Escape all output in the block."""
     before = sys.stdout, sys.stderr
     out, err = (raw_stream(stream) for stream in before)
     sys.stdout, sys.stderr = cast("TextIO", Escaped(out, messages=err)), cast("TextIO", Escaped(err))

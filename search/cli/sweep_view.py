@@ -45,7 +45,7 @@ class SweepView(Watch):
             self._live.stop()
 
     def opened(self, plan: SweepPlan, records: "dict[str, Record]", workers: str, remarks: tuple[str, ...]) -> None:
-        """Show what there is to do and what is done already."""
+        """Show the total and the finished searches."""
         self._count = len(plan.pieces)
         for piece in plan.pieces:
             self._group(piece)["searches"] += 1
@@ -63,7 +63,7 @@ class SweepView(Watch):
             self._live.start()
 
     def ended(self, piece: SweepSearch, record: "Record") -> None:
-        """Show one more."""
+        """Show a finished search."""
         self._under_way.pop(piece.number, None)
         self._add(piece, record)
         if self._live is not None:
@@ -75,7 +75,7 @@ class SweepView(Watch):
             print(f"forerun: [{self._done}/{self._count}] {what}: {record['status']}: {found}", file=self._stream)
 
     def advanced(self, piece: SweepSearch, share: float) -> None:
-        """Show how far a search is that takes long; without a terminal each tenth of it is a line."""
+        """Show the progress of a long search; without a terminal a line per tenth."""
         before = self._under_way.get(piece.number, 0.0)
         self._under_way[piece.number] = share
         if self._live is not None:
@@ -95,7 +95,7 @@ class SweepView(Watch):
         group["best"] = max(filter(None, (group["best"], best)), default=None)
 
     def _title(self) -> str:
-        """Return the searches done, the time since the start, and the time left at this pace."""
+        """Return the number of finished searches, the elapsed time, and the estimated remaining time."""
         under_way = dict(self._under_way)  # another thread refreshes
         shares = ", ".join(f"search {number + 1} {share:.0%}" for number, share in sorted(under_way.items()))
         gone_s, done = time.monotonic() - self._start_s, self._done + sum(under_way.values())
@@ -121,8 +121,8 @@ class SweepView(Watch):
 
 
 def print_sweep(result: SweepResult, *, show: int) -> None:
-    """Print the best of every search in one order (of fronts and of a single search all rows), how the searches ended,
-    and those that did not make sense.
+    """Print the best row of every search in one order (all rows of fronts and single searches), outcomes, and
+    impossible searches.
     """
     console, document = open_console(), result.document
     rows = document["leaderboard"]

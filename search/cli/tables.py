@@ -12,9 +12,9 @@ from forerun.spaces.units import format_bytes, format_rate, format_seconds
 
 Line: TypeAlias = Mapping[str, Any]
 Columns: TypeAlias = Mapping[str, str | Callable[[Line], RenderableType]]
-"""Head of each column, as ``table_of`` takes it, with the key of its value, or a function of the line."""
+"""Head of each column (see ``table_of``), with the key of its value or a function of the line."""
 LONGEST = 120
-"""Characters of a name that are shown."""
+"""Most characters of a shown name."""
 FIGURES: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("_bytes_per_s", format_rate),
     ("bytes", format_bytes),
@@ -26,11 +26,11 @@ FIGURES: tuple[tuple[str, Callable[[float], str]], ...] = (
     ("gib", "{:.1f}".format),
     ("factor", "{:.2f}".format),
 )
-"""Endings of keys, with the text of a value in that unit; the first that fits counts."""
+"""Suffixes of keys with the format of values in their unit; the first match counts."""
 
 
 def figure(key: str, value: Any) -> str:
-    """Return a value of a document as text; the end of its key is its unit.
+    """Return a value of a document as text; the suffix of its key is the unit.
 
     >>> figure("step_s", 0.25), figure("gradient_bytes", 2e6), figure("rank", 3), figure("share", None)
     ('250 ms', '1.91 MiB', '3', '')
@@ -52,9 +52,9 @@ def listing(title: str | None, lines: Sequence[Line], columns: Columns, *, most:
     lines
         Entries of a list of a document.
     columns
-        Head and value of each column. A column whose first value is a number is set to the right.
+        Head and value of each column. Columns whose first value is a number are right-aligned.
     most
-        Lines that are shown; the number of the others follows.
+        Most lines shown, followed by the number of others.
     """
     heads = []
     for head, source in columns.items():
@@ -75,8 +75,8 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[RenderableType]], *
     Parameters
     ----------
     columns
-        Head of each column: ``">name"`` for figures, which are set to the right, ``"|name"`` for words that stay on one
-        line, any other for text that is folded.
+        Head of each column: ``">name"`` for right-aligned figures, ``"|name"`` for unbroken words, others for folded
+        text.
     rows
         Cells in the order of the columns.
     title

@@ -1,4 +1,4 @@
-"""The flag of ``search`` that looks for trees around the best rows, what it prints, and the files it writes."""
+"""The flag ``--trees`` of ``search``: its checks, output and files."""
 
 import argparse
 from pathlib import Path
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 FOLDER = "trees"
 """Folder of trees in that of --out, as ``1.yaml``, ``2.yaml``, …"""
 REFINED = 20
-"""Rows that are simulated where --refine does not say how many: trees are compared with them."""
+"""Default number of simulated rows without --refine, for comparison with trees."""
 
 
 def check_varying(args: argparse.Namespace) -> None:
-    """Let trees be compared with rows that were simulated, and refuse what they cannot be ranked by.
+    """Set the number of simulated rows for comparison with trees, and refuse unsupported objectives.
 
     Raises:
-        RequestError: several objectives at once, or one that a shorter step does not serve.
+        RequestError: several objectives at once, or one that does not improve with a shorter step.
     """
     if args.trees is None and not plans_unlike(args):
         return
@@ -44,7 +44,7 @@ def check_varying(args: argparse.Namespace) -> None:
 def varied(
     args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard", workers: "Choice"
 ) -> "Leaderboard":
-    """Return a board with the trees and plans that were found, where they were asked for."""
+    """Return a board with the requested trees and plans."""
     from forerun.search.cli.progress import show_progress
     from forerun.search.request.setting import has_transformer, of_operator_graph
 
@@ -64,7 +64,7 @@ def varied(
 
 
 def write_trees(folder: Path, board: "Leaderboard") -> None:
-    """Write every tree that was found as a file that ``simulate --tree`` reads."""
+    """Write every tree as a file for ``simulate --tree``."""
     if board.trees is None or not board.trees.rows:
         return
     from forerun.spaces.files import write_text
@@ -75,7 +75,7 @@ def write_trees(folder: Path, board: "Leaderboard") -> None:
 
 
 def tree_lines(found: "TreeRows") -> "list[Text]":
-    """Return the trees that were found, one paragraph each."""
+    """Return a paragraph for each tree."""
     from rich.text import Text
 
     from forerun.search.board.rows import NO_LAUNCH_MARK

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Terminal(TuningWatch):
-    """Prints progress on stderr, and asks before every launch unless the user agreed to all of them."""
+    """Terminal output of a tuning: progress on stderr, and consent before every launch unless given for all."""
 
     def __init__(self, limits: TuningLimits, *, yes: bool) -> None:
         self._limits, self._yes, self._said = limits, yes, dict[int, int]()
 
     def searched(self, candidates: "TuningCandidates") -> None:
-        """Print how many of the best rows cannot be launched, and why the first of them cannot."""
+        """Print the number of unlaunchable rows among the best, and the reason of the first one."""
         if candidates.refused:
             rows = len(candidates.rows) + len(candidates.refused)
             name, reason = next(iter(candidates.refused.items()))
@@ -36,7 +36,7 @@ class Terminal(TuningWatch):
         Raises
         ------
         RequestError
-            Standard input is no terminal.
+            Standard input is not a terminal.
         """
         for text in plan_of(state, launcher, self._limits, spent_gpu_s):
             _say(text)

@@ -1,4 +1,4 @@
-"""The server of ``forerun mcp``: every call runs one command in a process of its own."""
+"""The server of ``forerun mcp``: every call runs one command in a separate process."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ written with `out`. Figures are predictions: quote the 80 % range and the notes 
 EVERY_S = 2.0
 """Seconds between reports of progress."""
 LAST_LINES = 20
-"""Lines of messages that an answer repeats."""
+"""Most lines of messages repeated in an answer."""
 
 
 async def list_tools(
@@ -36,7 +36,7 @@ async def list_tools(
 
 
 async def call_tool(context: "ServerRequestContext[Any]", params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Run a command and return its bounded answer; a refusal is an answer that says what to change."""
+    """Run a command and return its bounded answer; a refusal is an answer with the needed change."""
     try:
         words = command_words(params.name, params.arguments or {})
     except RequestError as error:
@@ -52,7 +52,7 @@ def _result(text: str, *, failed: bool) -> types.CallToolResult:
 
 
 async def _run(context: "ServerRequestContext[Any]", words: list[str]) -> tuple[int, str, str]:
-    """Return exit code, answer and last messages of a command; it ends with the call that asks for it."""
+    """Return exit code, answer and last messages of a command; the command ends with the call."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "forerun.search", *words),
@@ -82,7 +82,7 @@ async def _keep(stream: asyncio.StreamReader, lines: deque[str]) -> None:
 
 
 async def _report(context: "ServerRequestContext[Any]", verb: str, lines: deque[str]) -> None:
-    """Report seconds and last message of a command to a client that asked for progress."""
+    """Report seconds and last message of a command to a client that requested progress."""
     begin_s = time.monotonic()
     while True:
         await asyncio.sleep(EVERY_S)
@@ -92,7 +92,7 @@ async def _report(context: "ServerRequestContext[Any]", verb: str, lines: deque[
 
 
 def serve() -> None:
-    """Answer a client over standard input and output until it leaves."""
+    """Answer a client over standard input and output until the client disconnects."""
     server: Server[Any] = Server(
         "forerun",
         version=VERSION,

@@ -9,18 +9,18 @@ from forerun.search.cli.registry import VERBS
 from forerun.spaces.errors import RequestError, unknown
 
 TOOLS = ("search", "simulate", "explain", "compare", "import", "export")
-"""Verbs that agents call."""
+"""Verbs available to agents."""
 NOT_FOR_AGENTS = ("debug", "json", "quiet", "verbose", "report", "trace", "timeline", "storage", "address")
 """Flags about terminals, pages and machines of the user."""
 ROWS = 5
-"""Rows of a leaderboard where an agent does not say how many."""
+"""Default rows of a leaderboard for agents."""
 MOST_CHARACTERS = 12_000
-"""Characters of an answer: some 4,000 tokens."""
+"""Most characters of an answer: some 4,000 tokens."""
 DIGITS = 4
 LENGTHS = (20, 10, 5, 3, 2, 1)
-"""Entries of lists that are kept, tried in order until an answer is short enough."""
+"""Lengths to which lists are cut, tried in order until an answer is short enough."""
 OMITTED = {"versions", "variants", "candidates_per_s", "elapsed_s", "request_id"}
-"""Keys that decide nothing."""
+"""Keys without influence on decisions."""
 
 
 def tool_flags(verb: str) -> dict[str, Flag]:
@@ -36,13 +36,13 @@ def tool_schema(verb: str) -> dict[str, Any]:
 
 
 def tool_description(verb: str) -> str:
-    """Return the summary of a verb and its examples as commands, whose flags are the properties of the tool."""
+    """Return the summary of a verb and its examples as commands, with flags equal to the tool's properties."""
     (item,) = (item for item in VERBS if item.name == verb)
     return f"{item.summary[0].upper()}{item.summary[1:]}.\n\n{item.declaration.epilog}"
 
 
 def command_words(verb: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command that a call asks for.
+    """Return the words of the command of a call.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Flags, declared once: parser, help, completion, man page, documentation and JSON schemas are made of declarations."""
+"""Flags, declared once: parser, help, completion, man page, documentation and JSON schemas follow from declarations."""

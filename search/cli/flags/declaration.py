@@ -1,4 +1,4 @@
-"""The declaration of a flag: its name, its values and the answers for which it counts."""
+"""The declaration of a flag: its name, its values and the answers to which it applies."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -9,7 +9,7 @@ from forerun.search.cli.flags.kinds import SWITCH, TEXT, ValueKind
 
 
 class Answer(Enum):
-    """Kinds of requests; a flag counts for some of them."""
+    """Kinds of requests; a flag applies to some of them."""
 
     TRANSFORMER = "transformers"
     GRAPH = "operator graphs"
@@ -27,7 +27,7 @@ GRAPHS = frozenset({Answer.GRAPH})
 
 
 class Many(Enum):
-    """Numbers of words that a flag or an argument takes."""
+    """Numbers of words of a flag or an argument."""
 
     ONE = None
     OPTIONAL = "?"
@@ -38,26 +38,26 @@ class Many(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag, or an argument without a name of its own (``name`` without dashes).
+    """A flag, or a positional argument (``name`` without dashes).
 
     Attributes
     ----------
     name, metavar, help
         Spelling, word for the value, and effect.
     kind, choices, unit
-        Kind of its values, the words allowed if they are few, and the unit of a number.
+        Kind of its values, the allowed words if few, and the unit of a number.
     default, bare
-        Value where the flag is not given, and where it is given without a value.
+        Value without the flag, and value of the flag without a word.
     many, required
-        Number of words that it takes; whether it must be given.
+        Number of its words; whether it is required.
     key
-        Name of the value in the parsed arguments, if it is not that of the flag.
+        Name of the value in the parsed arguments, if different from the flag's.
     excludes
-        Another flag that cannot be given at the same time.
+        Another flag that excludes it.
     serves
-        Answers for which the flag counts; for others it is refused by name.
+        Answers to which the flag applies; others refuse it by name.
     configurable
-        Whether a file of defaults (``forerun.toml``) may give its value.
+        Whether a file of defaults (``forerun.toml``) may set its value.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Flag:
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is given by its place."""
+        """Whether it is positional."""
         return not self.name.startswith("-")
 
     @property
@@ -98,12 +98,12 @@ class Flag:
 
     @property
     def label(self) -> str:
-        """Name for a reader: the flag, or the word that stands for an argument."""
+        """Name for a reader: the flag, or the word for an argument."""
         return self.metavar if self.is_argument and self.metavar and not self.choices else self.name
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Words by which it is given; none for an argument."""
+        """Spellings on the command line; none for an argument."""
         return () if self.is_argument else (self.name,)
 
     @property
@@ -113,7 +113,7 @@ class Flag:
 
     @property
     def start(self) -> Any:
-        """Value where it is not given."""
+        """Value if it is not given."""
         if self.is_switch:
             return False
         return [] if self.is_list and self.default is None and self.many is not Many.SOME else self.default
@@ -121,7 +121,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserDefault:
-    """A value that a file of defaults gives a flag."""
+    """A flag's value from a file of defaults."""
 
     value: Any
     text: str

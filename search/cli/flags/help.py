@@ -11,7 +11,7 @@ COMMANDS = ("  forerun ", "  torchrun ")
 
 
 class HelpText(argparse.HelpFormatter):
-    """Help that fits the terminal: prose is filled, commands are broken where a shell reads on, the rest is kept."""
+    """Help that fits the terminal: filled prose, commands broken at shell continuations, other lines unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = text.replace("\\\n", " ").split("\n\n")
@@ -19,7 +19,7 @@ class HelpText(argparse.HelpFormatter):
 
 
 def _fitted(lines: Sequence[str], width: int) -> str:
-    """Return the lines of a paragraph at most ``width`` wide: those that are not indented are one text."""
+    """Return the lines of a paragraph at most ``width`` wide: unindented lines are one text."""
     import textwrap
 
     fitted, prose = [], []
@@ -40,7 +40,7 @@ def _fitted(lines: Sequence[str], width: int) -> str:
 
 
 def _command(line: str, width: int) -> list[str]:
-    """Return a command as lines of at most ``width`` that a shell reads as one; a flag stays with its value."""
+    """Return a command as continued lines of at most ``width``; a flag stays with its value."""
     word = r'(?:[^\s"]|"[^"]*")+'
     broken, start = [], "  "
     for part in re.findall(rf"--{word}(?: (?!-){word})?|{word}", line):
@@ -60,7 +60,7 @@ def help_parser(program: str, declared: Declared, **texts: Any) -> argparse.Argu
 
 
 def add_flags(parser: argparse.ArgumentParser, declared: Declared) -> None:
-    """Add declared flags to a parser of argparse, which prints help and completion scripts and parses nothing."""
+    """Add declared flags to an argparse parser used only for help and completion scripts."""
     _add(parser, (DEBUG,))
     for item in declared:
         if isinstance(item, Group):

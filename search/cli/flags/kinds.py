@@ -1,4 +1,4 @@
-"""Kinds of values that flags take: how each is read, and its JSON schema."""
+"""Kinds of flag values, with reader and JSON schema."""
 
 import math
 import re
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 TOKENS_WORD = "tokens"
 LEAST, LARGEST, MOST_WORKERS = 1e-12, 1e18, 4096
-"""Of a number that a flag takes, and worker processes or tasks at once."""
+"""Limits of numbers in flags, and of worker processes or tasks."""
 
 
 class Unreadable(ValueError):
-    """A value that a flag does not take; the text continues a sentence that begins with the flag."""
+    """An invalid value of a flag; the text continues a sentence that begins with the flag."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """A kind of value: ``read`` makes it of a word, ``schema`` is its JSON schema."""
+    """A kind of value: ``read`` converts a word, ``schema`` is its JSON schema."""
 
     name: str
     read: Callable[[str], Any]
     schema: Mapping[str, Any]
     unit_word: str = ""
-    """Word of its own that may follow the value."""
+    """Optional separate word after the value."""
 
 
 def whole(text: str) -> int:
@@ -53,7 +53,7 @@ def tokens(text: str) -> int:
 
 
 def batch(text: str) -> "int | str | PerDevice":
-    """Read a global batch: a whole number, one per GPU (``64/gpu``, ``max/gpu``), or tokens, which stay text."""
+    """Read a global batch: a whole number, one per GPU (``64/gpu``, ``max/gpu``), or tokens, which remain text."""
     from forerun.spaces.opgraph.batch import LARGEST, MAXIMUM, PerDevice
 
     amount, blank, word = text.partition(" ")
@@ -73,7 +73,7 @@ def batch(text: str) -> "int | str | PerDevice":
 
 
 def positive(text: str) -> float:
-    """Read a number that leaves finite results: ``LEAST`` to ``LARGEST``."""
+    """Read a number with finite results: ``LEAST`` to ``LARGEST``."""
     try:
         number = float(text)
     except ValueError:
@@ -86,7 +86,7 @@ def positive(text: str) -> float:
 
 
 def price(text: str) -> float | str:
-    """Read a price in USD, or the name of a catalogue of prices, which stays text."""
+    """Read a price in USD, or the name of a catalogue of prices, which remains text."""
     from forerun.search.request.prices import CATALOGUE
 
     if text.startswith("sky:") and not CATALOGUE.fullmatch(text):
@@ -95,7 +95,7 @@ def price(text: str) -> float | str:
 
 
 def seed(text: str) -> int:
-    """Read the seed of a generator of random numbers: 32 bits, which all of them take."""
+    """Read the seed of a generator of random numbers: 32 bits, valid for all generators."""
     if not text.isdecimal() or len(text) > 10 or int(text) >= 2**32:
         raise Unreadable(f"must be a whole number from 0 to {2**32 - 1}, but got {quoted(text)}")
     return int(text)
@@ -157,7 +157,7 @@ def count(text: str) -> float:
 
 
 def straggler(text: str) -> tuple[int, float]:
-    """Read who is slow and how much: ``3=1.2`` (``3:1.2`` too)."""
+    """Read a slow worker and its factor: ``3=1.2`` (``3:1.2`` too)."""
     device, equals, factor = text.replace(":", "=", 1).partition("=")
     if not equals or not device.isdecimal() or len(device) > 9:
         raise Unreadable(f"must be a number and a factor, as in 3=1.2, but got {quoted(text)}")
@@ -175,7 +175,7 @@ def operator_change(text: str) -> "OperatorChange":
     Raises
     ------
     Unreadable
-        It is neither.
+        The text is neither.
     """
     from forerun.simulator.improve.operator_changes import OperatorChange
     from forerun.spaces.units import parse_seconds
@@ -244,4 +244,4 @@ KINDS = {
     "search number": SEARCH_NUMBER,
     "change": CHANGE,
 }
-"""Kinds by the names that data of flags have for them."""
+"""Kinds by their names in flag data."""

@@ -1,4 +1,4 @@
-"""The words of a command line as values of declared flags; every refusal is a sentence of its own."""
+"""Parsing of a command line into values of declared flags, with a specific message for every refusal."""
 
 import re
 from argparse import Namespace
@@ -23,7 +23,7 @@ FORMER = {
     "--predictions": "--out",
     "--stagnation": "--evaluations",
 }
-"""Flags of earlier releases, and those that replace them."""
+"""Flags of earlier releases, and their replacements."""
 ELSEWHERE = {
     **FORMER,
     **dict.fromkeys(("--gbs", "--batch", "--batch-size", "--global-batch-size", "--bs"), "--global-batch"),
@@ -32,7 +32,7 @@ ELSEWHERE = {
     **dict.fromkeys(("--hardware", "--system", "--machine", "--device", "--gpu-type"), "--cluster"),
     **dict.fromkeys(("--dtype", "--fp8", "--bf16", "--fp16"), "--precision"),
 }
-"""Names that other tools and earlier releases give a flag of forerun."""
+"""Names of forerun's flags in other tools and earlier releases."""
 
 
 class HelpWanted(Exception):
@@ -40,7 +40,7 @@ class HelpWanted(Exception):
 
 
 class Words:
-    """Words that are read one by one, and the flags that may be among them."""
+    """Words to parse, and the allowed flags."""
 
     def __init__(
         self,
@@ -58,13 +58,12 @@ class Words:
     def parse(self, rest: str | None) -> Namespace:
         """Return the values by name.
 
-        ``given`` of the result has the flag of every value that is not the default, ``filled`` the texts of values
-        from files of defaults. ``rest`` names the value that takes the words after ``--``; without a name they are
-        arguments.
+        ``given`` of the result has the flag of every value other than the default, ``filled`` the texts of values from
+        files of defaults. ``rest``: name of the value with the words after ``--``; without it they are arguments.
 
         Raises:
-            HelpWanted: help is asked for.
-            RequestError: a flag is unknown, a value cannot be read, or something is missing.
+            HelpWanted: help is requested. RequestError: a flag is unknown, a value cannot be read, or something is
+            missing.
         """
         values: dict[str, Any] = {}
         loose: list[str] = []
@@ -93,7 +92,7 @@ class Words:
         return parsed
 
     def _filled(self, values: Mapping[str, Any]) -> dict[str, UserDefault]:
-        """Return the defaults of the user for flags that were not given, nor one that excludes them."""
+        """Return the user's defaults of flags that were neither given nor excluded by another flag."""
         excluding = {flag.excludes for flag in self.flags if flag.dest in values}
         free = {flag.dest for flag in self.flags if flag.dest not in values and flag.name not in excluding}
         return {name: default for name, default in self._defaults.items() if name in free}
@@ -110,7 +109,7 @@ class Words:
                 raise self._unknown(flag)
 
     def _unknown(self, flag: str) -> RequestError:
-        """Return the error for a flag that the verb does not have: its name may be that of an argument without one."""
+        """Return the error for a flag unknown to the verb, which may be the name of a positional argument."""
         for argument in self.arguments:
             if argument.name == flag.removeprefix("--"):
                 return RequestError(f"{flag} is not a flag: write {self.program} {argument.label}, without {flag}")
@@ -185,7 +184,7 @@ def _read(flag: Flag, text: str) -> Any:
     """Return the value of a word.
 
     Raises:
-        RequestError: it is none of the choices, or not of the flag's kind.
+        RequestError: the word is none of the choices, or not of the flag's kind.
     """
     if flag.choices and text not in flag.choices:
         near = nearest(text, flag.choices, count=1)
@@ -198,10 +197,10 @@ def _read(flag: Flag, text: str) -> Any:
 
 
 def _check_output(flag: Flag, parsed: Namespace) -> None:
-    """Refuse a file to write that another flag names, and one that exists, without ``--force``.
+    """Refuse an output file that another flag names, or that exists without ``--force``.
 
     Raises:
-        RequestError: see there, and ``check_output``.
+        RequestError: the file is refused, or see ``check_output``.
     """
     from forerun.spaces.files import check_output
 
@@ -214,7 +213,7 @@ def _check_output(flag: Flag, parsed: Namespace) -> None:
 
 
 def _same(path: Path, other: object) -> bool:
-    """Whether an argument of whatever kind names the file at ``path``."""
+    """Whether an argument of any kind names the file at ``path``."""
     if not isinstance(other, str | Path):
         return False
     try:
@@ -224,7 +223,7 @@ def _same(path: Path, other: object) -> bool:
 
 
 def refuse_unserved(parsed: Namespace, answer: Answer, why: str) -> None:
-    """Refuse flags that do not count for an answer; ``why`` ends the message after the flag.
+    """Refuse flags that do not apply to an answer; ``why`` ends the message after the flag.
 
     Raises:
         RequestError: one was given.

@@ -18,13 +18,13 @@ ANSWERS = {
     "equal nodes": declaration.EQUAL_NODES,
     "graphs": declaration.GRAPHS,
 }
-"""Words for the answers that a flag serves."""
+"""Words for the answers of a flag."""
 WORDS: Mapping[str, Mapping[str, Any]] = {
     "kind": KINDS,
     "many": {many.name.lower(): many for many in Many},
     "serves": ANSWERS,
 }
-"""Fields of a flag that data name by a word."""
+"""Fields of a flag named in data by a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class Declaration:
     epilog
         Examples and remarks, printed below the flags.
     usage
-        First line of the help (None: made of the flags).
+        First line of the help (None: from the flags).
     rest
-        Name of the value that takes the words after ``--`` (None: they are arguments).
+        Name of the value with the words after ``--`` (None: they are arguments).
     """
 
     flags: Declared
@@ -57,7 +57,7 @@ def read_declaration(verb: str) -> Declaration:
 
 
 def read_data(*path: str) -> dict[str, Any]:
-    """Read a data file of the command line; JSON, which help reads without the time that YAML takes to import."""
+    """Read a data file of the command line; JSON, so that help need not import YAML."""
     data: dict[str, Any] = json.loads(files("forerun.search.cli").joinpath("data", *path).read_text(encoding="utf-8"))
     return data
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 8
-"""Runs that disagree with the others, and reasons for skipped rows, that are listed."""
+"""Most listed contradicting runs, and most listed reasons for skipped rows."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def _say_waiting(out: Path, holder: str) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    """Fit the runs of the file and of the tables, and write the file; its lock is taken."""
+    """Fit the runs of the file and of the tables, and write the file; the caller has the lock of the file."""
     if args.append and not args.out.exists():
         raise RequestError(f"{args.out} is not there yet; leave --append out to begin it")
     if args.out.exists() and not args.append and not args.force:

@@ -10,7 +10,7 @@ from forerun.spaces.errors import RequestError
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict both and print them with their differences."""
+    """Predict both strategies and print them with their differences."""
     if len(args.strategy) != 2:
         raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
     setting = resolve(single_request(args, graphs=True))

@@ -22,15 +22,15 @@ OPTIONAL = {
     "huggingface-hub": 'models by name of the hub: pip install "forerun[hub]"',
     "mcp": 'forerun mcp: pip install "forerun[mcp]"',
 }
-"""Packages that some commands need: what for, and how to install them."""
+"""Optional packages with purpose and installation."""
 TOOLS = (("nvidia-smi", "-L"), ("rocm-smi", "--showproductname"), ("hl-smi", "-L"), ("npu-smi", "info"))
 SECONDS = 10
 CURRENT_RAY = Path("/tmp/ray/ray_current_cluster")
-"""File in which Ray keeps the address of the cluster of this machine."""
+"""Ray's file with the address of the cluster of this machine."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report; 2 where a required package is missing."""
+    """Print the report; return 2 if a required package is missing."""
     from forerun.search.files.documents import SCHEMA, dump_json
     from forerun.search.files.release import VERSION
     from forerun.spaces.errors import RequestError
@@ -59,7 +59,7 @@ def _version(name: str) -> str | None:
 
 
 def ray_cluster() -> dict[str, Any]:
-    """Return the address of the Ray cluster that a command would join, and whether it answers."""
+    """Return the address of the Ray cluster that a command would use, and whether it answers."""
     address = os.environ.get("RAY_ADDRESS") or (CURRENT_RAY.read_text().strip() if CURRENT_RAY.is_file() else "")
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal():
@@ -72,7 +72,7 @@ def ray_cluster() -> dict[str, Any]:
 
 
 def accelerators() -> list[str]:
-    """Return the accelerators that the tools of vendors name, one line each."""
+    """Return the accelerators listed by vendors' tools, one line each."""
     for tool, flag in TOOLS:
         if path := shutil.which(tool):
             try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forerun.spaces.strategies import Context, Strategy
 
 MOST_PASSES = 20_000
-"""Forward and backward passes of a step that is drawn: about a second."""
+"""Most passes of a drawn step: about a second."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _timeline(context: "Context", strategy: "Strategy", width: int) -> "Text":
-    """Return the step as a Gantt chart of text; a line says so where it would take seconds to simulate."""
+    """Return the step as a Gantt chart of text; or a remark if the simulation would take seconds."""
     from rich.text import Text
 
     from forerun.simulator.events import simulate, timeline_text

@@ -21,7 +21,7 @@ EVERY = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """One launch and what was made of it; of all searches of a sweep with the ``search``'s number."""
+    """One launch and its result; ``search``: number of the search in a sweep."""
 
     launch: "Launch"
     result: Export
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _job(args: argparse.Namespace, below: str = "") -> "Job":
-    """Return the folder of a launch, ``below`` that of the export, and what is asked of Slurm."""
+    """Return the folder of a launch (``below`` the export's) and its options of Slurm."""
     from forerun.search.formats.job import Job
 
     options = {name: getattr(args, name) for name in ("partition", "account", "time", "container", "platform")}
@@ -74,7 +74,7 @@ def _job(args: argparse.Namespace, below: str = "") -> "Job":
 
 
 def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
-    """Return the launches of all searches of a sweep that have rows, and why others have none."""
+    """Return the launches of all searches of a sweep that have rows, and the reasons of others."""
     from forerun.search.board.sweeps import MANIFEST, read_sweep
     from forerun.search.cli.progress import show_progress
     from forerun.search.formats.exporting import export, launch_in
@@ -96,7 +96,7 @@ def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
 
 
 def _write(out: Path, result: Export, *, folders: bool) -> dict[str, list[str]]:
-    """Write the files of a launch, with ``folders`` each format in one of its own; return their paths."""
+    """Write the files of a launch, with ``folders`` each format in a separate one; return their paths."""
     from forerun.spaces.files import write_text
 
     written: dict[str, list[str]] = {}

@@ -30,7 +30,7 @@ def variables(stated: Sequence[str]) -> dict[str, str]:
     """Return ``NAME=VALUE`` words by name.
 
     Raises:
-        RequestError: a word is none, or a name is given twice.
+        RequestError: a word has another form, or a name is given twice.
     """
     found: dict[str, str] = {}
     for word in stated:
@@ -54,7 +54,7 @@ def facts_of(found: "Imported") -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; dates and infinities of TOML become texts."""
+    """Return a value in JSON form; dates and infinities of TOML become texts."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):

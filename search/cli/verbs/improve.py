@@ -1,4 +1,4 @@
-"""``forerun improve``: what would make a run, or a model on a cluster, faster."""
+"""``forerun improve``: changes that make a run, or a model on a cluster, faster."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ from forerun.spaces.units import parse_bytes, with_unit
 
 
 def run(args: argparse.Namespace) -> int:
-    """Find the step, search, ask and print.
+    """Find the step, search improvements and what-if cases, and print.
 
     Raises:
         RequestError: the request is wrong, or a file cannot be written.
@@ -39,14 +39,14 @@ def run(args: argparse.Namespace) -> int:
     ordered = source.analysis is not None and all(source.analysis.replay.graph.graph.ordered)
     answers = run_questions(source.analysis) if ordered and source.analysis is not None else ()
     free_s = free_messages_s(answers)
-    if free_s is not None:  # the graph of all ranks knows which waits go with the messages
+    if free_s is not None:  # only the graph of all ranks has the waits caused by messages
         found = replace(found, bound_s=free_s)
     elapsed_s = time.perf_counter() - begin_s
     try:
         if args.out is not None:
             write_plan(found, args.out)
             print(f"forerun: wrote {args.out}", file=sys.stderr)
-    finally:  # the answer is printed even where a file cannot be written
+    finally:  # the answer is printed even if a file cannot be written
         document = summary(source, found, asked, answers, elapsed_s)
         if args.json:
             print(dump_json(document))
@@ -62,7 +62,7 @@ def _source(args: argparse.Namespace) -> ImproveSource:
     """Return the step to improve, of a model or of traces.
 
     Raises:
-        RequestError: neither or both of a model and traces are given, or something of the training is missing.
+        RequestError: neither or both of a model and traces are given, or a fact of the training is missing.
     """
     from forerun.search.cli.reading import ReadingBar
     from forerun.search.improve import model_source, trace_source

@@ -15,7 +15,7 @@ _NAME = re.compile(r"\$\{([^{}]{0,100})\}")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the commands until one fails; returns the exit code of the last.
+    """Run the commands until one fails; return the exit code of the last.
 
     Raises:
         RequestError: the document is wrong, or a command is.
@@ -44,10 +44,10 @@ def _set(words: list[str]) -> dict[str, str]:
 
 
 def _filled(word: str, values: dict[str, str]) -> str:
-    """Return a word with the values that it names.
+    """Return a word with variables replaced by their values.
 
     Raises:
-        RequestError: one is not there.
+        RequestError: a variable has no value.
     """
     from forerun.spaces.errors import unknown
 

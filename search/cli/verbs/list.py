@@ -1,4 +1,4 @@
-"""``forerun list``: what the catalogue has."""
+"""``forerun list``: entries of the catalogue."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ KINDS = ("models", "clusters", "devices", "frameworks")
 
 
 SHORT = 16
-"""Characters up to which no cell of a column is folded."""
+"""Most characters of an unfolded cell."""
 COUNTED = 10**6
-"""Whole numbers from here on are shown with a suffix."""
+"""Smallest whole number shown with a suffix."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
     console = open_wide_console()
     table = _table(entries)
-    if not fits(table, console):  # `forerun show` has the title; broken into words it would hide the rest
+    if not fits(table, console):  # `forerun show` has the title; broken into words it would hide the other columns
         table = _table([{name: value for name, value in entry.items() if name != "title"} for entry in entries])
     say(console, table)
     return 0
@@ -53,14 +53,14 @@ def _table(entries: Sequence[Mapping[str, Any]]) -> "Table":
 
 
 def _heading(name: str) -> str:
-    """Return a field name as people write it: ``network_gb_per_s`` is ``network GB/s``."""
+    """Return the heading of a field name: ``network_gb_per_s`` is ``network GB/s``."""
     for field, unit in (("gb_per_s", "GB/s"), ("gib", "GiB"), ("tflops", "TFLOP/s")):
         name = name.replace(field, unit)
     return name.replace("_", " ")
 
 
 def _cell(value: Any) -> str:
-    """Return a value as people read it."""
+    """Return a value as text for a table."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -7,7 +7,7 @@ from forerun.spaces.errors import RequestError
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until the client leaves.
+    """Serve until the client disconnects.
 
     Raises
     ------

@@ -96,7 +96,7 @@ def _operators(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "lis
 
 
 def _imported(args: argparse.Namespace, setting: "Setting[AnyContext]") -> list[Line]:
-    """Return the measurements that nccl-tests made."""
+    """Return the measurements of nccl-tests."""
     from forerun.search.measured.profiling.nccl_tests import read_nccl_tests
 
     lines = []
@@ -109,7 +109,7 @@ def _imported(args: argparse.Namespace, setting: "Setting[AnyContext]") -> list[
 def _message(
     setting: "Setting[AnyContext]", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
 ) -> Line:
-    """Return a measured collective with what the catalogue says of it."""
+    """Return a measured collective with the catalogue's time."""
     from typing import cast
 
     from forerun.search.measured.profiling.document import Line
@@ -163,7 +163,7 @@ def _plan(
     settings: "ProfilingSettings",
     rank: int,
 ) -> bool:
-    """Print the plan of a measurement and its time; return whether that was all."""
+    """Print the plan of a measurement and its time; return whether only a plan was requested."""
     from collections import Counter
     from importlib.util import find_spec
 
@@ -201,7 +201,7 @@ def _measure(
     settings: "ProfilingSettings",
     rank: int,
 ) -> tuple[tuple[list[Line], list[Line]], dict[str, int], dict[str, Any]]:
-    """Measure everything; ranks other than 0 only take part in messages."""
+    """Measure everything; other ranks than 0 only participate in messages."""
     import torch
 
     from forerun.search.cli.measuring_bar import MeasuringBar

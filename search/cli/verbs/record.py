@@ -10,7 +10,7 @@ from forerun.spaces.errors import RequestError
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command, say what was recorded.
+    """Run the command and print the recording.
 
     Raises:
         RequestError: no command, wrong steps, a folder with files, or nothing was recorded.
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(recording: Recording) -> None:
-    """Print what the ranks recorded and what recording cost."""
+    """Print the recordings of the ranks and the cost of recording."""
     from forerun.spaces.units import format_seconds
 
     kept = [rank for rank in recording.ranks if rank.trace]
@@ -54,7 +54,7 @@ def _print(recording: Recording) -> None:
 
 
 def _why_nothing(recording: Recording) -> str:
-    """Return why there is no trace, and what to change."""
+    """Return the reason for missing traces, and the needed change."""
     ended = f"the command ended with exit code {recording.exit_code}" if recording.exit_code else "the command ended"
     if not recording.ranks:
         return f"{ended} and no process of it stepped an optimizer of PyTorch: nothing was recorded"

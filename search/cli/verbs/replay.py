@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     """Read, replay and print.
 
     Raises:
-        RequestError: a trace is torn, empty, no trace or does not belong to the others, or a file cannot be written.
+        RequestError: a trace is truncated, empty, no trace or of another run, or a file cannot be written.
     """
     link = None if args.link is None else with_unit(parse_rate, args.link)
     if link is not None and not link > 0:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"forerun: wrote {args.gradient_profile}", file=sys.stderr)
         if args.profile_out is not None:
             _write_profile(args, analysis)
-    finally:  # the answer is printed even where a file cannot be written
+    finally:  # the answer is printed even if a file cannot be written
         if args.json:
             print(dump_json(document))
         else:
@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_profile(args: argparse.Namespace, analysis: Analysis) -> None:
-    """Write what messages took as a profile.
+    """Write message times as a profile.
 
     Raises:
-        RequestError: the cluster is unknown, nothing can be kept, or the file cannot be written.
+        RequestError: the cluster is unknown, no message is usable, or the file cannot be written.
     """
     from forerun.search.measured.profiling import write_profile
     from forerun.search.measured.profiling.replayed import replayed_profile, strange_pace

@@ -1,4 +1,4 @@
-"""``forerun scale``: throughput of a data-parallel training against its workers."""
+"""``forerun scale``: throughput of a data-parallel training against the number of workers."""
 
 import argparse
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forerun.spaces.documents import Document
 
 SERVER_SETTINGS = ("bandwidth", "placement", "policy", "window", "barrier", "colocated")
-"""Settings of parameter servers that ``--servers`` takes."""
+"""Settings of parameter servers in ``--servers``."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.trace is not None:
             _write_trace(scaling, args.trace)
-    finally:  # the answer is printed even where a file cannot be written
+    finally:  # the answer is printed even if a file cannot be written
         if args.json:
             print(dump_json(scaling.to_json()))
         else:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _jobs_document(model: str) -> "Document | None":
-    """Read the file of several jobs that MODEL names; None for a model."""
+    """Read the jobs file named by MODEL; None for a model."""
     if not model.lower().endswith((".yaml", ".yml", ".json")):
         return None
     from forerun.search.scale.jobs import jobs_document
@@ -53,7 +53,7 @@ def _jobs_document(model: str) -> "Document | None":
 
 
 def _run_jobs(args: argparse.Namespace, document: "Document") -> int:
-    """Share nodes among the jobs of a document and print how fast all run.
+    """Divide nodes among the jobs of a document and print all throughputs.
 
     Raises:
         RequestError: the document is wrong, or a flag is for one model.
@@ -93,7 +93,7 @@ def request_of(args: argparse.Namespace) -> ScaleRequest:
     Raises:
         RequestError: a quantity or a slow worker cannot be read.
     """
-    if args.fidelity == "coarse":  # what the analytic model was called
+    if args.fidelity == "coarse":  # former name of the analytic model
         args.fidelity = "analytic"
     if args.fidelity not in (None, "analytic", "events", "both"):
         raise unknown("fidelity", args.fidelity, ("analytic", "events", "both"))
@@ -111,7 +111,7 @@ def request_of(args: argparse.Namespace) -> ScaleRequest:
     if "window" in servers:
         settings["window_bytes"] = with_unit(parse_bytes, servers.pop("window"))
     settings |= servers
-    if args.bucket is not None:  # of the user's size from the first one on
+    if args.bucket is not None:  # buckets of the user's size, including the first
         settings |= {"bucket_bytes": with_unit(parse_bytes, args.bucket), "first_bucket_bytes": None}
     return ScaleRequest(
         model=args.model,

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search and print; 3 where nothing is feasible."""
+    """Search and print; return 3 if nothing is feasible."""
     kind = kind_named(args.model)
     graph = kind is not TRANSFORMERS
-    if graph:  # before a present run is read: theirs needs the model
+    if graph:  # before a current run is read, which needs the model
         check_kind(args, graphs=True)
     if args.global_batch is None and not (args.baseline or args.measured):
         if not graph:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _answer(args: argparse.Namespace, request: "Request", present: "Present | None", taken: tuple[str, ...]) -> int:
-    """Search, write what is asked for, and print the leaderboard."""
+    """Search, write the requested files, and print the leaderboard."""
     adopted: tuple[str, ...] = ()
     if present is not None:
         from forerun.search.answer.baseline import adopt
@@ -81,7 +81,7 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
         stop, board = interrupted, interrupted.found
         if not hasattr(board, "rows"):
             raise
-        if args.refine is not None or args.measure_next is not None:  # more rows were searched for than are shown
+        if args.refine is not None or args.measure_next is not None:  # more rows were searched than are shown
             board = replace(board, rows=board.rows[: _shown(args)])
     _write(args, setting, board)
     if stop is not None:
@@ -90,7 +90,7 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
 
 
 def _write(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard") -> None:
-    """Write the files that are asked for, and print the leaderboard even where one cannot be written."""
+    """Write the requested files, and print the leaderboard even if a file cannot be written."""
     from forerun.search.board.folder import write_folder
     from forerun.search.files.documents import dump_json
 
@@ -116,10 +116,10 @@ def _write(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Lea
 
 
 def _by_precision(args: argparse.Namespace, request: "Request") -> "dict[str, Setting[AnyContext]]":
-    """Return the requests of the precisions that are named, one each.
+    """Return one request per named precision.
 
     Raises:
-        RequestError: what else is asked for is answered in one precision.
+        RequestError: another option supports a single precision only.
     """
     precisions = (args.precision or "").split(",")
     if len(precisions) == 1:
@@ -135,7 +135,7 @@ def _by_precision(args: argparse.Namespace, request: "Request") -> "dict[str, Se
 
 
 def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderboard":
-    """Search, and add what is asked for beside the rows; prints the answer as JSON before an error that carries one."""
+    """Search, and add requested supplements to the rows; print the JSON answer of an error before raising it."""
     from forerun.search.answer.diagnosis.no_answer import NoAnswer
     from forerun.search.files.documents import dump_json
     from forerun.search.request.setting import of_transformer
@@ -185,10 +185,10 @@ def _flat_or_staged(args: argparse.Namespace, setting: "Setting[AnyContext]") ->
 
 
 def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, ...]]":
-    """Read the user's run, None where none is named; flags that are left out take what its files state.
+    """Read the user's run, None without one; missing flags get the facts of its files.
 
     Raises:
-        RequestError: neither the flags nor the files say how large a step is.
+        RequestError: neither the flags nor the files state the size of a step.
     """
     if not args.baseline and args.measured is None:
         return None, ()
@@ -210,7 +210,7 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
 def _beside(
     args: argparse.Namespace, setting: "Setting[AnyContext]", present: "Present", taken: tuple[str, ...]
 ) -> "Leaderboard":
-    """Search, and put the user's run beside the best row at the same level of fidelity."""
+    """Search, and compare the user's run with the best row at the same level of fidelity."""
     from forerun.search.answer.baseline import context_of, stand_beside, stand_split_beside
     from forerun.search.request.kinds import kind_of
     from forerun.search.request.setting import has_transformer, of_operator_graph
@@ -221,7 +221,7 @@ def _beside(
     score = simulator_score if args.refine is None else kind.event_scores
     if not has_transformer(setting):
         return stand_split_beside(_board(args, setting), of_operator_graph(setting), present, score=score)
-    context_of(setting, present)  # refuses a run that cannot be before anything is searched
+    context_of(setting, present)  # refuses an impossible run before the search
     if samples_stages(args) and not broken_laws(present.strategy, setting.context):
         if present.strategy.devices in (setting.gpus or ()):
             args.start = [*args.start, str(present.strategy)]
@@ -229,7 +229,7 @@ def _beside(
 
 
 def _searched(args: argparse.Namespace) -> int | None:
-    """Return the number of rows to search for: those that are simulated or measured are more than are shown."""
+    """Return the number of rows to search; simulated or measured rows exceed the shown ones."""
     more = args.refine or 0
     if args.measure_next is not None:
         from forerun.search.tune.candidates import CANDIDATES

@@ -20,21 +20,21 @@ def run(args: argparse.Namespace) -> int:
 
     for layer in facts.get("layers", ()):
         layer.pop("attention", None)  # the mixer by its name in JSON
-    if "operators" in facts:  # a line each: a network has hundreds
+    if "operators" in facts:  # one line each: a network has hundreds
         facts["operators"] = [" ".join(_words(operator)) for operator in facts["operators"]]
     if kind == "cluster":
         from forerun.search.catalogue.cluster_file import cluster_file
 
         print(cluster_file(args.name), end="")
         return 0
-    # Floats print as people write them: 8e+10 is how YAML spells 80 billion bytes.
+    # Plain notation of floats, instead of YAML's 8e+10 for 80 billion bytes.
     print(f"# {kind}")
     print(yaml.dump(facts, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=100).rstrip())
     return 0
 
 
 def _words(operator: dict[str, Any]) -> Iterator[str]:
-    """Yield an operator in words; numbers in full."""
+    """Yield the lines of an operator, with numbers in full."""
     yield f"{operator['name']} ({operator['kind']}) {operator['input']} to {operator['output']}"
     if "kernel" in operator:
         yield f"kernel {operator['kernel']} stride {operator['stride']}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict and print; a strategy that does not fit is an answer and not an error.
+    """Predict and print; a strategy that does not fit is an answer, not an error.
 
     Raises:
         RequestError: the request is wrong, or a file cannot be written.
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if events is not None:
             write_step_files(args, setting, events)
-    finally:  # the answer is printed even where a file cannot be written
+    finally:  # the answer is printed even if a file cannot be written
         _say(args, setting, row, events, tree)
     return 0
 
@@ -88,7 +88,7 @@ def _say(
 def _strategy(
     setting: "Setting[AnyContext]", args: argparse.Namespace
 ) -> "tuple[Row[Any], EventResult | None, dict[str, Any] | None]":
-    """Predict a flat strategy, and write what is asked for."""
+    """Predict a flat strategy, and write the requested files."""
     from forerun.search.api import simulate_setting
     from forerun.search.request.setting import of_operator_graph, of_transformer
     from forerun.simulator import score
@@ -119,7 +119,7 @@ def _grouped(setting: Setting, args: argparse.Namespace) -> "tuple[Row, EventRes
     """Predict a strategy on groups of nodes that differ.
 
     Raises:
-        RequestError: without events, or the groups do not hold the stages.
+        RequestError: the event level is not requested, or the stages do not fit the groups.
     """
     from forerun.search.explore.groups.group_rows import simulate_groups
     from forerun.spaces.errors import RequestError
@@ -138,7 +138,7 @@ def _tree(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "tuple[Ro
     """Predict a strategy tree.
 
     Raises:
-        RequestError: the tree is wrong, or something is asked for that trees do not have.
+        RequestError: the tree is wrong, or an option is not supported for trees.
     """
     from forerun.search.answer.trees import simulate_tree
     from forerun.search.opgraph.tree import simulate_graph_tree
@@ -164,10 +164,10 @@ def _tree(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "tuple[Ro
 
 
 def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventResult | None":
-    """Simulate event by event if asked for.
+    """Simulate event by event if requested.
 
     Raises:
-        RequestError: something is asked for that needs events.
+        RequestError: an option needs events.
     """
     from forerun.spaces.errors import RequestError
 
@@ -194,10 +194,10 @@ def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventR
 
 
 def _write_orders(setting: Setting, args: argparse.Namespace) -> None:
-    """Write what every pipeline rank runs by the schedule.
+    """Write the order of passes of every pipeline rank.
 
     Raises:
-        RequestError: the strategy is not legal, or the file cannot be written.
+        RequestError: the strategy is illegal, or the file cannot be written.
     """
     from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.of_strategy import assign

@@ -10,7 +10,7 @@ from forerun.search.sweep import read_plan, run_sweep
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search what is missing and print the leaderboard across everything."""
+    """Run the missing searches and print the leaderboard across all searches."""
     from forerun.search.cli.sweep_view import SweepView, print_sweep
 
     workers, plan = workers_of(args), read_plan(args.plan, calibration=args.calibration, profile=args.profile)
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def exit_code(counts: dict[str, int]) -> int:
-    """Return 1 where a search failed, else 0 where one found something, else 3 or (none made sense) 2."""
+    """Return 1 if a search failed, else 0 if one has rows, else 3, or 2 if all were impossible."""
     if counts["failed"]:
         return 1
     if counts["done"]:

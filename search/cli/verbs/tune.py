@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search, run, and print what was measured; 1 where no run ended well."""
+    """Search, run, and print the measurements; return 1 without a successful run."""
     from forerun.search.cli.tune_view import Terminal, print_summary
 
     tuning, walk, folders = _tuning(args), Walk(), list["TuneFolder"]()

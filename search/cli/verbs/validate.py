@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             from forerun.search.measured.validate.plot import write_plot
 
             write_plot(args.report, predictions, by=args.by)
-    finally:  # figures are printed even where a file cannot be written
+    finally:  # figures are printed even if a file cannot be written
         _say(args, summary, predictions, worst, covered, shared)
     if predictions.stop is not None:
         raise predictions.stop
@@ -71,8 +71,9 @@ def _say(
     covered: "dict[str, float] | None",
     shared: Counter[str],
 ) -> None:
-    """Print the figures as tables or as one JSON document; ``shared``: runs by what the nearest published runs share
-    with them."""
+    """Print the figures as tables or as one JSON document; ``shared``: numbers of runs by the properties shared with
+    the nearest published runs.
+    """
     from forerun.search.measured.validate.report import worst_json
 
     if args.json:
@@ -92,7 +93,7 @@ def _say(
 
 
 def _evidence(context: Any) -> "NearestRuns | None":
-    """Return the runs that a prediction's interval is from; None of operator graphs, which have none."""
+    """Return the runs behind a prediction's interval; None for operator graphs."""
     from forerun.search.answer.evidence import evidence_of
     from forerun.search.board.evidence import OWN_RUNS
     from forerun.spaces.strategies import Context
@@ -103,10 +104,10 @@ def _evidence(context: Any) -> "NearestRuns | None":
 
 
 def _predicted(args: argparse.Namespace, runs: RunSet) -> Predictions:
-    """Predict the rows at the fidelity that is asked for.
+    """Predict the rows at the requested fidelity.
 
     Raises:
-        RequestError: contention is asked for without events.
+        RequestError: contention is requested without events.
     """
     from forerun.search.cli.progress import show_progress
     from forerun.search.measured.validate import predict
@@ -125,7 +126,7 @@ def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
 
 
 def _print(summary: Summary, predictions: Predictions, worst: list[int], shared: Counter[str]) -> None:
-    """Print tables: figures, worst rows, and what was skipped, filled in or broken."""
+    """Print tables: figures, worst rows, skipped rows, filled blanks and broken laws."""
     from forerun.search.cli.console import fits, open_wide_console
     from forerun.search.measured.validate.report import counts_table, figures_tables, worst_table
 
