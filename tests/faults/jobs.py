@@ -94,11 +94,7 @@ def jobs(folder: Path) -> list[Job]:
         ),
         Job(name="calibrate --append", words=_words(again), left=one, whole=True, prepare=calibrated),
         Job(name="profile", words=_words(profile), left=one, whole=True),
-        Job(
-            name="export",
-            words=_words(f"export {run} --format all --out {{folder}}/out --force"),
-            left=out,
-        ),
+        Job(name="export", words=_words(f"export {run} --format all --out {{folder}}/out --force"), left=out),
     ]
 
 

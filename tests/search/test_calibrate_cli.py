@@ -282,10 +282,7 @@ def test_numbers_that_do_not_fit_together_are_named(
     for change, reason in (
         (lambda d: d["evidence"]["error"].pop(), "one entry for each of 12 runs"),
         (lambda d: d["evidence"]["slopes"][0].pop(), "same length"),
-        (
-            lambda d: d["evidence"]["weight"].__setitem__(0, 0.0),
-            "evidence.weight.0: this must be at least 1e-12",
-        ),
+        (lambda d: d["evidence"]["weight"].__setitem__(0, 0.0), "evidence.weight.0: this must be at least 1e-12"),
         (lambda d: d["priors"][3].update(share=0.9), "add up to 1"),
         (lambda d: d["priors"][3].update(noise=0.0), "priors.3.noise: this must be at least"),
         (lambda d: d["priors"][4].update(constants=2.5e17), "priors.4.constants: this must be at most"),

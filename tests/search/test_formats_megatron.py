@@ -49,10 +49,7 @@ BASE = "--num-layers 32 --micro-batch-size 2 --global-batch-size 64 --seq-length
             "tp2 dp32 ep8 mbs2",
         ),
         ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "dp64 mbs2 zero3"),
-        (
-            "--pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping",
-            "pp2 dp32 mbs2 placement=tp-cp-ep-pp-dp",
-        ),
+        ("--pipeline-model-parallel-size 2 --use-tp-pp-dp-mapping", "pp2 dp32 mbs2 placement=tp-cp-ep-pp-dp"),
     ],
 )
 def test_arguments(arguments: str, strategy: str) -> None:

@@ -146,16 +146,8 @@ def test_a_run(tmp_path, capsys):
         (["--traces", "/nowhere", "--profile", "x.yaml"], "--profile belongs to a MODEL", 2),
         ([*RESNET, "--memory", "1MiB"], "smaller batch", 3),
         (["resnet51", *RESNET[1:]], "resnet", 2),
-        (
-            [*BERT, "--strategy", "pp2 dp8 mbs1"],
-            "pp1",
-            2,
-        ),
-        (
-            [*BERT, "--strategy", "tp16 dp1 mbs1"],
-            "dp2 or more",
-            2,
-        ),
+        ([*BERT, "--strategy", "pp2 dp8 mbs1"], "pp1", 2),
+        ([*BERT, "--strategy", "tp16 dp1 mbs1"], "dp2 or more", 2),
     ],
 )
 def test_bad_requests(capsys, arguments, words, code):

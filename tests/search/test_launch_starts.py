@@ -56,11 +56,7 @@ def world(one: Started, folder: Path) -> tuple[int, int, int]:
     """Return nodes, ranks of a node and the number of this node, as a launcher was told."""
     match one.launcher:
         case "torchrun":
-            return (
-                int(one.option("--nnodes")),
-                int(one.option("--nproc_per_node")),
-                int(one.option("--node_rank")),
-            )
+            return (int(one.option("--nnodes")), int(one.option("--nproc_per_node")), int(one.option("--node_rank")))
         case "deepspeed":
             several = "--node_rank" in one.words
             rank = int(one.option("--node_rank")) if several else 0

@@ -197,13 +197,7 @@ def test_every_default_is_named(board: Leaderboard) -> None:
     assert "precision bf16" in named and "framework megatron-lm" in named and "objective throughput" in named
     assert "top" not in [word for default in board.defaults for word in default.split()[:1]]
     full = search(
-        "llama3-8b",
-        gpus=GPUS,
-        precision="bf16",
-        framework="megatron-lm",
-        objective="throughput",
-        top=1,
-        **FIELDS,
+        "llama3-8b", gpus=GPUS, precision="bf16", framework="megatron-lm", objective="throughput", top=1, **FIELDS
     )
     assert not {"precision", "framework", "objective", "top"} & {default.split()[0] for default in full.defaults}
 

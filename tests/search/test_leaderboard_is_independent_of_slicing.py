@@ -129,8 +129,7 @@ def test_ties_rank_by_index(
 
 
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=60),
-    count=st.integers(1, 70),
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=60), count=st.integers(1, 70)
 )
 def test_lowest_is_sorting(rows: list[tuple[int, int, bool]], count: int) -> None:
     index = np.arange(len(rows), dtype=np.int64) * 7

@@ -42,10 +42,7 @@ def test_everyday_commands_need_none_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("more", "package"),
-    [
-        ("--per-stage layers --storage study.log", "optuna"),
-        ("--goodput failures=0.01,recovery=5min", "scipy"),
-    ],
+    [("--per-stage layers --storage study.log", "optuna"), ("--goodput failures=0.01,recovery=5min", "scipy")],
 )
 def test_what_needs_one_names_it_in_a_sentence(more: str, package: str) -> None:
     done = run(f"search {REQUEST} {more}")

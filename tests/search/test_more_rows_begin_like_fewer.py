@@ -24,8 +24,7 @@ def names(board: object) -> list[str]:
 
 @settings(max_examples=tries(200), deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.floats(0, 1)), max_size=60),
-    st.sets(st.integers(0, 60)),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.floats(0, 1)), max_size=60), st.sets(st.integers(0, 60))
 )
 def test_any_candidates(drawn: list[tuple[int, int, float]], led: set[int]) -> None:
     """Whatever ideas they are of, however close they lie, and whichever is beaten by one before it."""

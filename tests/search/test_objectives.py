@@ -70,12 +70,7 @@ def _feasible(gpus: int, fields: dict[str, object]) -> bool:
 
 def test_a_sum_per_hour_bounds_the_devices() -> None:
     board = search(
-        "llama3-8b",
-        cluster="dgx-h100",
-        usd_per_hour=100.0,
-        usd_per_gpu_hour=2.5,
-        global_batch=64,
-        seq_len=4096,
+        "llama3-8b", cluster="dgx-h100", usd_per_hour=100.0, usd_per_gpu_hour=2.5, global_batch=64, seq_len=4096
     )
 
     assert max(board.request["gpu_counts"]) == 40

@@ -34,11 +34,7 @@ def test_bottlenecks_cover_the_step() -> None:
 
 def test_classes_name_what_a_split_suffers_from() -> None:
     here = setting(framework="chainermn", seconds_per_sample=3.119502e-3)
-    expected = {
-        "data1024": "gradient exchange",
-        "channel16": "layer-wise collectives",
-        "spatial4": "point-to-point",
-    }
+    expected = {"data1024": "gradient exchange", "channel16": "layer-wise collectives", "spatial4": "point-to-point"}
     for text, name in expected.items():
         split = parse_split(text)
         batch = 64 * split.replicas if split.mode is not Mode.SPATIAL else 256 * split.replicas

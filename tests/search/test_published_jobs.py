@@ -7,11 +7,7 @@ import pytest
 from benchmarks.published_jobs import ASKED, JOBS, request_of
 from forerun.search.answer.searches import search_request
 
-MISSED = {
-    "DeepSeek-V3 pre-training": 0.16,
-    "GPT-OSS 120B on H100": 0.20,
-    "Llama 3.1 405B pre-training": 0.20,
-}
+MISSED = {"DeepSeek-V3 pre-training": 0.16, "GPT-OSS 120B on H100": 0.20, "Llama 3.1 405B pre-training": 0.20}
 """Relative errors of jobs that are further off than asked (benchmarks/results says why)."""
 
 

@@ -119,8 +119,7 @@ def test_a_record_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
-    [("3:9", "begin at 4"), ("9:5", "no earlier"), ("11", "as 11:16"), ("5:9999", "most 1000")],
+    ("steps", "said"), [("3:9", "begin at 4"), ("9:5", "no earlier"), ("11", "as 11:16"), ("5:9999", "most 1000")]
 )
 def test_wrong_steps(steps: str, said: str) -> None:
     with pytest.raises(RequestError, match=said):

@@ -17,11 +17,7 @@ SEARCHED = (
     ("llama3-70b", "megatron-lm", "tp8 pp2 dp4 mbs1 zero1 sp with=tp-comm-overlap"),
     ("llama3-70b", "megatron-lm", "tp4 pp4 dp2 cp2 mbs1 vpp5 zero1 sp schedule=interleaved placement=tp-cp-ep-pp-dp"),
     ("llama3-70b", "megatron-lm", "tp2 pp4 dp8 mbs1 zero1 sp recompute=selective layers=17,21,21,21"),
-    (
-        "qwen3-30b-a3b",
-        "megatron-lm",
-        "tp1 pp2 dp32 ep8 mbs2 vpp2 zero1 recompute=layernorm schedule=interleaved",
-    ),
+    ("qwen3-30b-a3b", "megatron-lm", "tp1 pp2 dp32 ep8 mbs2 vpp2 zero1 recompute=layernorm schedule=interleaved"),
     (
         "deepseek-v3",
         "nemo",

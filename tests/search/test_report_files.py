@@ -125,8 +125,7 @@ def _damage(data: dict[str, Any], change: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["list", "schema", "rows", "row", "number", "zero", "part", "strategy", "key", "counts", "objective"],
+    "change", ["list", "schema", "rows", "row", "number", "zero", "part", "strategy", "key", "counts", "objective"]
 )
 def test_a_damaged_leaderboard_is_one_message(change: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run / "leaderboard.json"

@@ -9,13 +9,7 @@ from sweep_cases import PLAN, SERIAL, fake, results, searched
 
 from forerun.search.cli import main
 from forerun.search.request.interrupts import EndedEarly, Stopped
-from forerun.search.sweep import (
-    ChunkTimes,
-    SweepPlan,
-    SweepSearch,
-    read_plan,
-    run_sweep,
-)
+from forerun.search.sweep import ChunkTimes, SweepPlan, SweepSearch, read_plan, run_sweep
 from forerun.search.workers import Choice
 
 

@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 from sweep_cases import RESULTS, SERIAL, Counted, fake, results
 
-from forerun.search.sweep import (
-    ChunkTimes,
-    RunDirectory,
-    StorageError,
-    SweepPlan,
-    SweepSearch,
-    run_sweep,
-)
+from forerun.search.sweep import ChunkTimes, RunDirectory, StorageError, SweepPlan, SweepSearch, run_sweep
 from forerun.spaces import system
 from forerun.spaces.errors import RequestError
 

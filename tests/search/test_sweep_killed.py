@@ -18,14 +18,7 @@ import sweep_cases
 from sweep_cases import PLAN, SERIAL, TINY, records, results
 
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
-from forerun.search.sweep import (
-    ChunkTimes,
-    SweepPlan,
-    SweepSearch,
-    Watch,
-    read_plan,
-    run_sweep,
-)
+from forerun.search.sweep import ChunkTimes, SweepPlan, SweepSearch, Watch, read_plan, run_sweep
 from forerun.search.sweep import chunks as chunks_module
 from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice

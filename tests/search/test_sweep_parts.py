@@ -9,13 +9,7 @@ from sweep_cases import PLAN, SERIAL, TINY, SameCuts, fake, results
 
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.files.journal import Journal
-from forerun.search.sweep import (
-    SweepPlan,
-    SweepSearch,
-    Watch,
-    read_plan,
-    run_sweep,
-)
+from forerun.search.sweep import SweepPlan, SweepSearch, Watch, read_plan, run_sweep
 from forerun.search.sweep import chunks as chunks_module
 from forerun.search.sweep import progress as progress_module
 from forerun.search.workers import Choice

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 from sweep_cases import PLAN
 
-from forerun.search.sweep import (
-    SweepPlan,
-    read_plan,
-)
+from forerun.search.sweep import SweepPlan, read_plan
 from forerun.search.sweep.plan import plan_of
 from forerun.spaces.errors import RequestError
 

@@ -38,8 +38,7 @@ def test_pairs_equal_counting_them(sq: int, sk: int, causal: bool, window: int |
 
 
 @pytest.mark.parametrize(
-    ("device", "low", "high"),
-    [("a100-sxm4-80", 130, 190), ("h100-sxm", 400, 600), ("b200-sxm", 700, 1100)],
+    ("device", "low", "high"), [("a100-sxm4-80", 130, 190), ("h100-sxm", 400, 600), ("b200-sxm", 700, 1100)]
 )
 def test_flash_forward_runs_at_published_rates(device: str, low: float, high: float) -> None:
     seconds = float(attention_time_s(load_device(device), "bf16", kernel="flash", **SHAPE))

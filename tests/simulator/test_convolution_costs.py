@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.simulator.costs.convolution import (
-    ADDRESSING,
-    DIRECTIONS,
-    WINOGRAD_GAIN,
-    Direction,
-    convolution_time_s,
-)
+from forerun.simulator.costs.convolution import ADDRESSING, DIRECTIONS, WINOGRAD_GAIN, Direction, convolution_time_s
 from forerun.spaces.clusters import load_device
 from forerun.spaces.errors import RequestError
 

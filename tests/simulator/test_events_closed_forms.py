@@ -289,11 +289,7 @@ def test_1f1b_of_unequal_stages_stays_near_the_engine(
     )
     first = np.cumsum(multiplicity, axis=0) - multiplicity
     times = StageTimes(
-        forward_s=forward_s,
-        backward_s=backward_s,
-        weight_s=0.0 * forward_s,
-        multiplicity=multiplicity,
-        first=first,
+        forward_s=forward_s, backward_s=backward_s, weight_s=0.0 * forward_s, multiplicity=multiplicity, first=first
     )
     columns = [np.array([float(value)]) for value in (Schedule.ONE_F_ONE_B, len(each), 1, count)]
     played = simulate_costs(costs).step_time_s

@@ -70,12 +70,7 @@ def test_devices_of_one_socket_share_its_nic_and_those_of_two_sockets_do_not() -
 
 def test_devices_behind_one_pcie_switch_share_its_link_to_the_socket() -> None:
     host = HostLinks(
-        bytes_per_s=32e9,
-        sockets=1,
-        socket_bytes_per_s=20e9,
-        latency_s=1e-6,
-        switch_devices=2,
-        switch_bytes_per_s=32e9,
+        bytes_per_s=32e9, sockets=1, socket_bytes_per_s=20e9, latency_s=1e-6, switch_devices=2, switch_bytes_per_s=32e9
     )
     cluster = build_graph(spec(scale_up=None, host=host), 1)
 

@@ -50,10 +50,7 @@ STRATEGIES = (
 
 def context(framework: str = "generic", **more: object) -> Context:
     made = small_request(framework=framework, global_batch=48, **more)  # type: ignore[arg-type]  # its keywords
-    return replace(
-        made,
-        framework=replace(made.framework, host_layer_s=0.0, host_microbatch_s=0.0, host_expert_s=0.0),
-    )
+    return replace(made, framework=replace(made.framework, host_layer_s=0.0, host_microbatch_s=0.0, host_expert_s=0.0))
 
 
 @pytest.fixture(params=STRATEGIES, scope="module")

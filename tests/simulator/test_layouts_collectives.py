@@ -55,11 +55,7 @@ CASES = {
     ),
     "c finer than kept: all-gather": Case(made=fc("out"), wanted=WHOLE, kinds=("all_gather",)),
     "c samples finer than kept: all-gather": Case(
-        made=fc("batch"),
-        wanted=Layout((2, 1), FOUR),
-        kinds=("all_gather",),
-        groups=((0, 1), (2, 3)),
-        elements=32 * 32,
+        made=fc("batch"), wanted=Layout((2, 1), FOUR), kinds=("all_gather",), groups=((0, 1), (2, 3)), elements=32 * 32
     ),
     "d one producer, kept in parts: scatter": Case(
         made=Layout((1, 1), (0,)), wanted=ROWS, kinds=("scatter",), groups=(FOUR,)

@@ -6,15 +6,7 @@ import pytest
 
 from forerun.simulator.layouts import Need, Share, TransferPhase, needs_of
 from forerun.spaces.models import load_model
-from forerun.spaces.operators import (
-    Cut,
-    LayerDegrees,
-    OperatorGraph,
-    layer_cuts,
-    linear,
-    pointwise,
-    transformer_layer,
-)
+from forerun.spaces.operators import Cut, LayerDegrees, OperatorGraph, layer_cuts, linear, pointwise, transformer_layer
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.axes import operator_axes
 from forerun.spaces.opgraph.operator import Operator as GraphOperator

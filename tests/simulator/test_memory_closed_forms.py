@@ -162,9 +162,7 @@ def test_fp32_training_keeps_no_second_copy() -> None:
     setting = context()
     device = replace(setting.cluster.device, peak_flops_per_s={"fp32": 67e12})
     setting = replace(
-        setting,
-        cluster=replace(setting.cluster, device=device),
-        workload=replace(setting.workload, precision="fp32"),
+        setting, cluster=replace(setting.cluster, device=device), workload=replace(setting.workload, precision="fp32")
     )
     found = scored(setting).memory_bytes
 

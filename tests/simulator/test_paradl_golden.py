@@ -69,11 +69,7 @@ def test_filter_parallel(ranks: int, compute: str, communication: str, memory: i
 
 @pytest.mark.parametrize(
     ("ranks", "compute", "communication"),
-    [
-        (16, "287.611185", "614.005884"),
-        (64, "71.9027962855", "158.7424734"),
-        (1024, "4.54425672524", "11.2944249413"),
-    ],
+    [(16, "287.611185", "614.005884"), (64, "71.9027962855", "158.7424734"), (1024, "4.54425672524", "11.2944249413")],
 )
 def test_data_and_filter_parallel(ranks: int, compute: str, communication: str) -> None:
     cost = ORACLE.data_filter(ranks, 64)

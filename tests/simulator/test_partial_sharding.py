@@ -155,8 +155,7 @@ def test_sets_within_nodes_pay_at_scale_and_not_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["dp64 zero3 shard=8", "tp2 dp32 sp zero2 shard=4", "tp2 pp4 dp8 sp zero1 shard=4", "dp64 zero1 shard=16"],
+    "text", ["dp64 zero3 shard=8", "tp2 dp32 sp zero2 shard=4", "tp2 pp4 dp8 sp zero1 shard=4", "dp64 zero1 shard=16"]
 )
 @pytest.mark.parametrize("contention", [False, True])
 def test_events_agree_with_the_core(text: str, contention: bool) -> None:

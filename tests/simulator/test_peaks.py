@@ -28,12 +28,7 @@ def test_peaks_are_those_of_scores(data: st.DataObject) -> None:
 @pytest.mark.parametrize("switches", [{"optimizer-offload": "on", "activation-offload": "on"}, {"optimizer": "muon"}])
 def test_racks_and_switches_change_no_peak_that_scores_do_not_have(switches: dict[str, str]) -> None:
     request = Request(
-        model="gpt-oss-120b",
-        cluster="gb200-nvl72",
-        gpus="144",
-        global_batch=288,
-        seq_len=4096,
-        switches=switches,
+        model="gpt-oss-120b", cluster="gb200-nvl72", gpus="144", global_batch=288, seq_len=4096, switches=switches
     )
     context = resolve(request).context
     texts = [

@@ -143,8 +143,7 @@ def test_the_whole_score_divides_the_bubble_too() -> None:
     context = replace(made, framework=replace(made.framework, host_microbatch_s=0.0))
     plain = Strategy(pp=4, tp=2, dp=2)
     scores = score(
-        context,
-        table_of([plain] + [replace(plain, vpp=vpp, schedule=Schedule.INTERLEAVED) for vpp in (2, 3, 6)]),
+        context, table_of([plain] + [replace(plain, vpp=vpp, schedule=Schedule.INTERLEAVED) for vpp in (2, 3, 6)])
     )
 
     np.testing.assert_allclose(scores.time_s["bubble"][1:], scores.time_s["bubble"][0] / np.array([2, 3, 6]), rtol=1e-9)

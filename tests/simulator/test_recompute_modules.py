@@ -28,11 +28,7 @@ def context(model: str) -> Context:
     ("model", "flat", "cheaper_first"),
     [
         ("llama3-70b", DENSE, ["none", "mlp", "full"]),
-        (
-            "deepseek-v3",
-            MIXTURE,
-            ["none", "mla_up_proj", "layernorm+mla_up_proj", CHEAP, "full"],
-        ),
+        ("deepseek-v3", MIXTURE, ["none", "mla_up_proj", "layernorm+mla_up_proj", CHEAP, "full"]),
         ("deepseek-v3", MIXTURE, ["none", "shared_experts", "moe", "layernorm+moe", "full"]),
         ("llama3-70b", DENSE, ["none", "full:2", "full:5", "full:10", "full:19", "full"]),
         ("deepseek-v3", MIXTURE, ["none", "full:1", "full:4", "full:7", "full"]),
@@ -111,12 +107,7 @@ def test_frameworks_without_modules_refuse_them() -> None:
 def test_deepseek_v3_fits_where_it_was_trained() -> None:
     """2,048 H800 of 80 GB, DualPipe in fp8, norms, SwiGLU and up-projections recomputed (its report)."""
     request = Request(
-        model="deepseek-v3",
-        cluster="h800",
-        global_batch=15360,
-        seq_len=4096,
-        precision="fp8",
-        framework="hai-llm",
+        model="deepseek-v3", cluster="h800", global_batch=15360, seq_len=4096, precision="fp8", framework="hai-llm"
     )
     one = resolve(request).context
     text = f"tp1 pp16 dp128 ep64 mbs1 zero1 split=balanced schedule=dualpipe recompute={CHEAP}"

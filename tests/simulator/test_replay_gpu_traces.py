@@ -4,17 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from gpu_traces import (
-    BACKWARD_US,
-    COPY_US,
-    FORWARD_US,
-    GRADIENTS,
-    HIDDEN_ELEMENTS,
-    REDUCE_US,
-    STEPS,
-    WORLD_US,
-    gpu_run,
-)
+from gpu_traces import BACKWARD_US, COPY_US, FORWARD_US, GRADIENTS, HIDDEN_ELEMENTS, REDUCE_US, STEPS, WORLD_US, gpu_run
 
 from forerun.simulator.replay import analyse_files, match, read_traces
 from forerun.simulator.replay.trace import Place, SpanKind, SpanPhase

@@ -16,15 +16,7 @@ from forerun.simulator.events import StepCosts, event_scores, simulate
 from forerun.simulator.events.trees import simulate_tree
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.strategies import Context, Strategy, parse_strategy, table_of
-from forerun.spaces.trees import (
-    TreeStrategies,
-    flat_of,
-    legal_tree,
-    model_layers,
-    resolve_tree,
-    tree_of,
-    tree_yaml,
-)
+from forerun.spaces.trees import TreeStrategies, flat_of, legal_tree, model_layers, resolve_tree, tree_of, tree_yaml
 from forerun.spaces.trees.document import parse_tree
 
 STRATEGIES = (

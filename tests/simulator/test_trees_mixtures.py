@@ -110,11 +110,7 @@ def test_tp_may_change_inside_a_stage_at_a_price() -> None:
     mixed = step_costs(assign_tree(made, strategies))
 
     found = [(b["direction"], b["kind"], b["members"]) for b in borders]
-    assert found == [
-        ("forward", "all_gather", 2),
-        ("backward", "reduce_scatter", 2),
-        ("backward", "all_reduce", 2),
-    ]
+    assert found == [("forward", "all_gather", 2), ("backward", "reduce_scatter", 2), ("backward", "all_reduce", 2)]
     halves = [(costs.chunks[0].forward_s, costs.chunks[0].backward_s) for costs in flat]
     assert min(f for f, _ in halves) < mixed.chunks[0].forward_s
     crossing = mixed.chunks[0].parts["tensor"]

@@ -160,11 +160,7 @@ def test_recomputed_runs_are_cloned_node_by_node() -> None:
     quarters = [{"layers": names[first : first + 3], "schedule": full} for first in range(0, 12, 3)]
     kept, one, four = (
         simulate_plan(plan(made, one_stage({"batch": 1}, *children), 256))
-        for children in (
-            (),
-            ({"layers": names[:12], "schedule": full},),
-            quarters,
-        )
+        for children in ((), ({"layers": names[:12], "schedule": full},), quarters)
     )
 
     assert [count(result, "recompute") for result in (kept, one, four)] == [0, 11, 8]

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.spaces.clusters import (
-    Cluster,
-    cluster_names,
-    load_cluster,
-    load_device,
-    resolve_cluster,
-    simple_cluster,
-)
+from forerun.spaces.clusters import Cluster, cluster_names, load_cluster, load_device, resolve_cluster, simple_cluster
 from forerun.spaces.clusters.schema import ClusterDocument
 from forerun.spaces.documents import parse_document, validate
 from forerun.spaces.errors import RequestError
@@ -185,11 +178,7 @@ devices_per_node: 8
 def test_overlap_may_be_given_as_factors_or_as_multiprocessors(tmp_path: Path) -> None:
     plain, factors, units = (
         resolve_cluster(write(tmp_path, OWN + text)).overlap
-        for text in (
-            "",
-            "overlap: {computation: 1.1, communication: 1.2}",
-            "overlap: {collective_units: 33}",
-        )
+        for text in ("", "overlap: {computation: 1.1, communication: 1.2}", "overlap: {collective_units: 33}")
     )
     assert (plain.computation, plain.communication) == (1.0, 1.0)
     assert (factors.computation, factors.communication) == (1.1, 1.2)

@@ -229,10 +229,7 @@ BOMB = (
         (dgx_a100().replace('count="12"', 'count="-7"', 1), r"count of <nvlink> must be a whole number .* '-7'"),
         (dgx_a100().replace('count="12"', 'count="9e99"', 1), r"count of <nvlink> must be a whole number"),
         (system(gpu(0) + gpu(1, device="0x2330")), "devices of a node must be equal, but got a100-sxm4-80, h100-sxm"),
-        (
-            system(gpu(0) + gpu(1, links="")),
-            "device 1 has 0 NVLinks to the switch where others have 12; it can",
-        ),
+        (system(gpu(0) + gpu(1, links="")), "device 1 has 0 NVLinks to the switch where others have 12; it can"),
         (
             system(*(gpu(n, links='<nvlink target="0000:77:00.0" count="2" tclass="0x010000"/>') for n in (0, 1))),
             r"NVLink of device 0 leads to 0000:77:00\.0, which is no device of the file",

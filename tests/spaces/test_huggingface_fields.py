@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models import (
-    FeedForward,
-    MixtureOfExperts,
-    load_model,
-    parameter_count,
-    resolve_model,
-)
+from forerun.spaces.models import FeedForward, MixtureOfExperts, load_model, parameter_count, resolve_model
 from forerun.spaces.models.huggingface import convert_config, model_from_config
 
 LLAMA: dict[str, Any] = {

@@ -26,11 +26,7 @@ QUERY, KEY_VALUE = HEADS * HEAD_DIM, 2 * KV_HEADS * HEAD_DIM
 GATED = FeedForward(hidden=INNER, gated=True)
 MIXTURE = MixtureOfExperts(experts=8, top_k=2, expert_hidden=5, gated=True)
 MODEL = Model(
-    name="small",
-    source="test",
-    hidden=HIDDEN,
-    vocab=100,
-    layers=(Layer(name="x", count=3, mixer=GROUPED, mlp=GATED),),
+    name="small", source="test", hidden=HIDDEN, vocab=100, layers=(Layer(name="x", count=3, mixer=GROUPED, mlp=GATED),)
 )
 
 

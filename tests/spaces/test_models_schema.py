@@ -66,11 +66,7 @@ def test_a_model_of_the_catalogue_needs_no_pydantic() -> None:
     ("before", "after", "message"),
     [
         ("hidden: 4096", "hiden: 4096", r"our-model.yaml, line 2.*hiden.*did you mean hidden"),
-        (
-            "kv_heads: 8",
-            "kv_heads: 5",
-            r"line 7.*32 heads are not divisible by kv_heads=5; use 1, 2, 4, 8, 16 or 32",
-        ),
+        ("kv_heads: 8", "kv_heads: 5", r"line 7.*32 heads are not divisible by kv_heads=5; use 1, 2, 4, 8, 16 or 32"),
         ("kv_heads: 8", "kv_heads: -8", r"line 7"),
         ("kv_heads: 8", "kv_heads: true", r"line 7"),
         ("hidden: 4096", "hidden: 4100", r"hidden=4100 is not divisible by heads=32; give head_dim"),
@@ -120,15 +116,7 @@ def test_transformer_is_the_catalogue_in_one_call() -> None:
         bias=True,
     )
     mixtral = transformer(
-        "mixtral-8x7b",
-        layers=32,
-        hidden=4096,
-        ffn_hidden=14336,
-        heads=32,
-        kv_heads=8,
-        vocab=32000,
-        experts=8,
-        top_k=2,
+        "mixtral-8x7b", layers=32, hidden=4096, ffn_hidden=14336, heads=32, kv_heads=8, vocab=32000, experts=8, top_k=2
     )
 
     for model in (llama, gpt, mixtral):

@@ -90,8 +90,7 @@ EXAMPLES = {
     ),
     "embedding": Example(
         operator=operator_axes(
-            GraphOperator(name="table", kind=Kind.EMBEDDING, input=(100,), output=(64,), rows=1000, lookups=100),
-            16,
+            GraphOperator(name="table", kind=Kind.EMBEDDING, input=(100,), output=(64,), rows=1000, lookups=100), 16
         ),
         flops=0,
         weights=1000 * 64,

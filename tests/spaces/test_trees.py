@@ -7,15 +7,7 @@ from forerun_examples import request
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Recompute, Schedule
-from forerun.spaces.trees import (
-    Computation,
-    Node,
-    TreeError,
-    TreeStrategies,
-    legal_tree,
-    model_layers,
-    resolve_tree,
-)
+from forerun.spaces.trees import Computation, Node, TreeError, TreeStrategies, legal_tree, model_layers, resolve_tree
 from forerun.spaces.trees.document import at_line, parse_tree, read_tree
 
 LAYERS = ("embedding", *map(str, range(8)), "head")
@@ -129,10 +121,7 @@ WRONG = {
     "root without any": ("layers: []\n" + TWO, "leaves out embedding, 0, 1, 2, 3, 4, …; drop its layers"),
     "a name that is none": (TWO.replace("embedding", "embeding"), "did you mean embedding"),
     "layer without stage": (TWO.replace("12-23", "13-23"), "every layer needs a stage, but none has 12"),
-    "layer twice": (
-        TWO.replace("12-23", "11-23"),
-        "line 11, children.1.layers: layer 11 belongs to children.0 .lower",
-    ),
+    "layer twice": (TWO.replace("12-23", "11-23"), "line 11, children.1.layers: layer 11 belongs to children.0 .lower"),
     "stages out of order": (
         TWO.replace("[embedding, 0-11]", "[12-23, head]", 1)
         .replace("layers: [12-23, head]\n    devices: 8", "layers: [embedding, 0-11]\n    devices: 8")

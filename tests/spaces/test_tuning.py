@@ -13,8 +13,7 @@ def adapters(model_name: str, lora: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("model", "lora", "published"),
-    [("llama3-8b", "16", 41_943_040), ("llama2-7b", "8:attention", 8_388_608)],
+    ("model", "lora", "published"), [("llama3-8b", "16", 41_943_040), ("llama2-7b", "8:attention", 8_388_608)]
 )
 def test_adapters_have_as_many_parameters_as_peft_prints(model: str, lora: str, published: int) -> None:
     assert adapters(model, lora) == published

@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 from forerun.spaces.clusters import Cluster, Overlap, load_cluster
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.frameworks.profile import FrameworkProfile
-from forerun.spaces.models.model import (
-    Attention,
-    FeedForward,
-    LatentAttention,
-    Layer,
-    MixtureOfExperts,
-    Model,
-)
+from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
 from forerun.spaces.strategies import ALL_REPLICAS, Context, Recompute, StrategySpace, StrategyTable, default_choices
 from forerun.spaces.workload import Workload
 

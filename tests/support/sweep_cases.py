@@ -7,10 +7,7 @@ from typing import Any
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.slicing import Cuts
 from forerun.search.request.request import Request
-from forerun.search.sweep import (
-    ChunkTimes,
-    SweepSearch,
-)
+from forerun.search.sweep import ChunkTimes, SweepSearch
 from forerun.search.sweep.chunks import search_piece
 from forerun.search.workers import Choice
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS

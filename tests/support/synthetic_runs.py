@@ -195,9 +195,5 @@ def _write(folder, made, ends, generator, offset_s, drift, hosts):
         path.write_text(json.dumps(document))
         paths.append(path)
     return Made(
-        paths=paths,
-        offset_s=offsets[host],
-        drift=drifts[host],
-        middle_s=middle_s,
-        step_s=np.diff(ends, prepend=0.0),
+        paths=paths, offset_s=offsets[host], drift=drifts[host], middle_s=middle_s, step_s=np.diff(ends, prepend=0.0)
     )

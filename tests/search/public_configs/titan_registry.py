@@ -35,7 +35,7 @@ def llama3_405b() -> Trainer.Config:
         metrics=MetricsProcessor.Config(enable_tensorboard=True),
         model_spec=model_registry("405B"),
         model_converters=ModelConvertersContainer.Config(
-            converters=[Float8LinearConverter.Config(enable_fsdp_float8_all_gather=True, filter_fqns=["output"])],
+            converters=[Float8LinearConverter.Config(enable_fsdp_float8_all_gather=True, filter_fqns=["output"])]
         ),
         optimizer=OptimizersContainer.Config(lr=8e-5),
         lr_scheduler=LRSchedulersContainer.Config(warmup_steps=600),
