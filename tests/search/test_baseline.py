@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +76,6 @@ def test_a_strategy_as_text_is_the_row_that_simulate_gives(capsys: pytest.Captur
     )
 
 
-@pytest.mark.slow
-def test_a_row_given_back_is_no_slower_than_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the switches that the search turned on for it, as ``simulate`` has them."""
-    rows = asked(capsys)["leaderboard"]
-    assert any("with=" in row["strategy"] for row in rows)
-    for row in rows:
-        own = asked(capsys, "--baseline", row["strategy"])["baseline"]["row"]
-        alone = simulate("llama3-8b", strategy=row["strategy"], **TRAINING)  # type: ignore[arg-type]  # as above
-        assert own["strategy"] == row["strategy"]
-        assert own["step_time_s"] == row["step_time_s"] == alone.step_time_s
-
-
 def test_switches_that_do_nothing_for_a_strategy_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SEARCH, "--baseline", "tp1 pp2 dp8 mbs1 zero1 with=tp-comm-overlap"]) == 2
     assert "tp-comm-overlap needs sp" in capsys.readouterr().err
@@ -145,31 +134,49 @@ def test_on_other_gpus_parts_compare_as_gpu_time(capsys: pytest.CaptureFixture[s
     assert sum(own["difference_s"].values()) == pytest.approx(scaled - best["step_time_s"])
 
 
-def test_files_that_do_not_say_their_gpus_take_those_searched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+STARTED = "torchrun --nproc-per-node 8 --nnodes 2"
+DIFFERS = {
+    "gpus that the files do not state are those searched": (
+        SCRIPT.replace(STARTED, "python"),
+        "--baseline {}",
+        ("taken as the 16 searched",),
+    ),
+    "another framework is predicted as itself": (
+        SCRIPT,
+        "--framework nemo --baseline {}",
+        ("predicted as megatron-lm, the others as nemo",),
+    ),
+    "another workload": (
+        SCRIPT.replace("--global-batch-size 64", "--global-batch-size 128").replace("32 ", "40 ", 1),
+        "--baseline {}",
+        ("global batch 128; your run is predicted with 64", "layers 40, but llama3-8b has 32"),
+    ),
+    "a measurement on other devices": (
+        ARGUMENTS.replace("16", "32") + LOG,
+        f"--baseline '{OWN}' --measured {{}}",
+        ("gpus 32: not compared",),
+    ),
+    "a log of another strategy": (
+        ARGUMENTS + LOG,
+        "--baseline 'tp2 pp2 dp4 mbs1 zero1 sp' --measured {}",
+        ("is of another strategy",),
+    ),
+}
+"""What a run has that the search has not: its file, the flags, and what the notes say of it."""
+
+
+@pytest.mark.parametrize("case", DIFFERS)
+def test_where_a_run_differs_from_the_search_a_note_says_so(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "train.sh"
-    path.write_text(SCRIPT.replace("torchrun --nproc-per-node 8 --nnodes 2", "python"))
-    own = asked(capsys, "--baseline", str(path))["baseline"]
+    text, flags, notes = DIFFERS[case]
+    path = tmp_path / ("train.sh" if text.startswith(("torchrun", "python")) else "train.log")
+    path.write_text(text)
+    own = asked(capsys, *shlex.split(flags.format(path)))["baseline"]
 
-    assert own["row"]["gpus"] == 16
-    assert any("taken as the 16 searched" in note for note in own["notes"])
-
-
-def test_another_framework_is_predicted_as_itself(capsys: pytest.CaptureFixture[str], script: Path) -> None:
-    own = asked(capsys, "--framework", "nemo", "--baseline", str(script))["baseline"]
-
-    assert own["framework"] == "megatron-lm"
-    assert any("predicted as megatron-lm, the others as nemo" in note for note in own["notes"])
-
-
-def test_another_workload_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "train.sh"
-    path.write_text(SCRIPT.replace("--global-batch-size 64", "--global-batch-size 128").replace("32 ", "40 ", 1))
-    notes = " ".join(asked(capsys, "--baseline", str(path))["baseline"]["notes"])
-
-    assert "global batch 128; your run is predicted with 64" in notes
-    assert "layers 40, but llama3-8b has 32" in notes
+    assert all(any(note in one for one in own["notes"]) for note in notes)
+    assert own["framework"] == "megatron-lm" and own["row"]["gpus"] == 16
+    assert "other devices" not in case or own["measured"]["ratio"] is None
 
 
 def test_a_log_alone_is_baseline_and_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,15 +231,6 @@ def test_a_measurement_of_another_batch_is_compared_with_a_prediction_for_that(
     assert any("was measured with global_batch 128: compared with" in note for note in own["notes"])
 
 
-def test_a_measurement_on_other_devices_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "train.log"
-    path.write_text(ARGUMENTS.replace("16", "32") + LOG)
-    own = asked(capsys, "--baseline", OWN, "--measured", str(path))["baseline"]
-
-    assert own["measured"]["ratio"] is None
-    assert any("gpus 32: not compared" in note for note in own["notes"])
-
-
 def test_lines_of_a_log_without_arguments_state_its_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "train.log"
     path.write_text(LOG.replace(" | loss", " | global batch size:   128 | loss"))
@@ -243,14 +241,6 @@ def test_lines_of_a_log_without_arguments_state_its_batch(tmp_path: Path, capsys
     words = [word for word in SEARCH if word not in ("--global-batch", "64")]
     assert main([*words, "--baseline", OWN, "--measured", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["request"]["global_batch"] == 128
-
-
-def test_a_log_of_another_strategy_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "train.log"
-    path.write_text(ARGUMENTS + LOG)
-    own = asked(capsys, "--baseline", "tp2 pp2 dp4 mbs1 zero1 sp", "--measured", str(path))["baseline"]
-
-    assert any("is of another strategy" in note for note in own["notes"])
 
 
 def test_refined_rows_are_compared_with_a_refined_run(capsys: pytest.CaptureFixture[str]) -> None:

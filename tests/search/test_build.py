@@ -5,8 +5,6 @@ from functools import partial
 import pytest
 
 from forerun.search.answer.searches import explore_request, search_request
-from forerun.search.board.rows import Row
-from forerun.search.cli import main
 from forerun.search.explore.samplers import Exploring
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -54,11 +52,3 @@ def test_a_request_comes_back_from_plain_data() -> None:
 
     assert Request.from_json(full.to_json()) == full
     assert Request.from_json(resolve(full).to_json()).to_json().items() >= full.to_json().items()
-
-
-def test_a_row_is_a_value(capsys: object) -> None:
-    row: Row = search_request(REQUEST).rows[0]
-
-    assert row.to_json()["strategy"] == row.name == str(row.strategy)
-    assert main(["simulate", "llama3-8b", "--cluster", "dgx-a100-40", "--global-batch", "62", "--seq-len", "4096",
-                 "--strategy", row.name, "--json"]) == 0  # fmt: skip

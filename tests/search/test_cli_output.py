@@ -144,17 +144,6 @@ def test_a_strategy_that_does_not_fit_is_still_an_answer(capsys: pytest.CaptureF
     assert "GiB too much" in run(arguments, capsys)[0]
 
 
-def test_simulate_is_the_row_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
-    row = json.loads(run([*SEARCH.split(), "--json"], capsys)[0])["leaderboard"][0]
-    simulated = json.loads(
-        run([*f"simulate llama3-8b {TRAINING} --json".split(), "--strategy", row["strategy"]], capsys)[0]
-    )
-
-    assert simulated["step_time_s"] == row["step_time_s"]
-    assert simulated["memory_gib"] == row["memory_gib"]
-    assert simulated["defaults"]
-
-
 def test_compare_differs_by_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(run([*EXAMPLES["compare"], "--json"], capsys)[0])
     first, second = document["rows"]
