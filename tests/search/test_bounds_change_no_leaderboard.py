@@ -14,6 +14,7 @@ import forerun.search.explore.flat.exhaustive as exhaustive
 import forerun.search.explore.flat.sample as sample
 from forerun.search.explore.flat.exhaustive import Best, Problem, search_slice
 from forerun.search.explore.flat.sample import search_space
+from forerun.search.order.objectives import OBJECTIVES
 from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.strategies import Context, StrategySpace, default_choices
 from forerun.spaces.strategies.software import can_turn_on
@@ -46,7 +47,7 @@ def most(context: Context, gpus: tuple[int, ...]) -> tuple[int, ...]:
 
 
 ASKED = st.tuples(
-    st.sampled_from([(1,), (4,), (8,), (4, 8), (16,)]), st.sampled_from(["throughput", "cost"]), st.sampled_from([1, 5])
+    st.sampled_from([(1,), (4,), (8,), (4, 8), (16,)]), st.sampled_from(sorted(OBJECTIVES)), st.sampled_from([1, 5])
 )
 
 
