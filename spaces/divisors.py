@@ -3,7 +3,7 @@
 import math
 
 _MOST_TRIED = 1 << 17
-"""Numbers that are tried: numbers up to 10^10 have all their divisors, larger ones the small and their partners."""
+"""Limit of tried numbers: numbers up to 10^10 get all divisors, larger ones the small divisors and their partners."""
 
 
 def divisors(number: int) -> list[int]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 LONGEST_NAME = 200
-"""Most characters of a name that are shown or compared with others, which takes the square of their number."""
+"""Limit of characters of a name that is shown or compared with others, in quadratic time."""
 
 
 class ForerunError(Exception):

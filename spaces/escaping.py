@@ -8,9 +8,9 @@ import json
 import re
 
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-"""C0 but tab and new line, DEL and C1."""
+"""C0 except tab and new line, DEL and C1."""
 UNSEEN = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
-"""Marks of direction and of joining, separators of lines, halves of surrogate pairs, tags."""
+"""Bidirectional and joining marks, line separators, surrogate halves, tags."""
 
 _NOT_SHOWN = re.compile(f"[{CONTROL}{UNSEEN}]")
 _BREAKS = re.compile("[\t\n]")
@@ -18,7 +18,7 @@ _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[-+]?[0-9.][0-9.eE+\-]*%?")
 _URL = re.compile(r"(?i)([a-z][a-z0-9+.-]{0,30}://)([^\s'\"<>]*)")
 MOST_SHOWN = 80
-"""Characters of a key, a value or a name that a message repeats."""
+"""Characters of a key, a value or a name in a message."""
 
 
 def harmful(text: str) -> str | None:

@@ -12,7 +12,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import descriptor_of
 
 POLL_S, HOLDER = 0.05, "process"
-"""Seconds from one look at a lock to the next; how the name of who holds it begins."""
+"""Seconds between two attempts to lock, and the prefix of the owner's name."""
 
 
 @contextmanager

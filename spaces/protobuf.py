@@ -15,7 +15,7 @@ from forerun.spaces.errors import RequestError
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
 MOST_MESSAGE = 1 << 26
-"""Most bytes of one message; a node of an execution trace has a few hundred."""
+"""Limit of bytes of one message; a node of an execution trace has a few hundred."""
 
 
 def varint(value: int) -> bytes:

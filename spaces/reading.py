@@ -15,11 +15,11 @@ from typing import Any, BinaryIO, TextIO
 from forerun.spaces.errors import RequestError
 
 MAX_BYTES = 4 << 20
-"""Most bytes of a document that people write."""
+"""Limit of bytes of a user's document."""
 LARGEST_RATIO = 64
-"""Most bytes that one of an archive or a compressed trace stands for; traces of profilers reach 30, deflate 1,032."""
+"""Limit of the expansion of archives and compressed traces; profilers' traces reach 30, deflate 1,032."""
 SMALL_BYTES = 4 << 20
-"""Bytes that may come out of an archive whatever the ratio."""
+"""Bytes allowed from an archive at any ratio."""
 
 
 @contextmanager

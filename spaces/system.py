@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
-"""Errors of file systems that have no locks."""
+"""Errors of file systems without locks."""
 
 
 def write(descriptor: int, data: bytes | memoryview) -> int:

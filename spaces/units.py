@@ -14,7 +14,7 @@ from forerun.spaces.escaping import quoted
 from forerun.spaces.plain import NO_NUMBER
 
 TIMES = 2.0
-"""Ratio of two quantities from which on it is said as such, and no longer in per cent."""
+"""Ratio of two quantities from which it is written as a factor, no longer in per cent."""
 _SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _IEC: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _COUNTS: Mapping[str, float] = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -163,7 +163,7 @@ def _format(value: float, scale: tuple[tuple[str, float], ...], base: str, *, la
 
 
 READABLE = 10**15
-"""Whole numbers from here on are shown by their first digits."""
+"""Integers from this one on are shown by their first digits."""
 
 
 def format_whole(number: int) -> str:

@@ -7,7 +7,7 @@ from forerun.spaces.errors import RequestError
 PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "fp4", "nvfp4")
 
 LARGEST_COUNT, LARGEST_IMBALANCE, LARGEST_TOKENS = 10**12, 10_000, 1e30
-"""Sequences of a step and tokens of one of them; a rank has no more than all tokens; tokens of a training."""
+"""Limits of sequences per step and tokens per sequence, of expert imbalance, and of a training's tokens."""
 
 
 def check_precision(precision: str) -> None:

@@ -18,7 +18,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.units import parse_bytes, parse_rate
 
 _RACK = ("nvl72", 72)
-"""Endings of the names of devices in racks, and the devices of a rack."""
+"""Endings of the names of devices in racks, and the number of devices in a rack."""
 
 
 def cluster_names() -> tuple[str, ...]:
@@ -245,7 +245,7 @@ def _same_chip(device: Device) -> str:
 
 
 _OF_A_CHIP = ("architecture", "compute_units", "peak_flops_per_s", "memory_bytes_per_s", "matmul_ceiling")
-"""Figures in which devices of the same chip agree."""
+"""Figures that are equal for devices of the same chip."""
 
 
 def _links_in_words(words: str, device: Device, per_node: int) -> dict[str, Any] | str:

@@ -23,25 +23,30 @@ class Level:
     """
 
     name: str
-    """Like ``node`` or ``network``."""
+    """Name, like ``node`` or ``network``."""
     size: int
-    """Devices that one group of this level joins."""
+    """Devices in one group of this level."""
     kind: str
     """"nvswitch", "nvlink-mesh" (cube mesh, pairwise links), "xgmi-mesh", "roce-mesh", "pcie", "torus", "infiniband",
     "roce", "efa", "slingshot", "omnipath" or "ethernet"."""
     bytes_per_s: float
-    """Line rate per device and direction when all devices of the level talk at once: what leaves one inner group,
-    divided by its devices (a NIC shared by two devices counts half for each). A group of ``k`` devices inside a mesh
-    has only the links among themselves: about ``port_bytes_per_s * (k - 1)``."""
+    """Line rate per device and direction when all devices of the level communicate at once.
+
+    It is the bandwidth out of one inner group, divided by its devices (a NIC shared by two devices counts half for
+    each). A group of ``k`` devices inside a mesh has only the links among themselves: about ``port_bytes_per_s * (k -
+    1)``.
+    """
     port_bytes_per_s: float
-    """Rate of the one port that a lone sender uses (one NIC; the NVLink port; in a mesh the link to one peer, the
-    thinnest where they differ)."""
+    """Rate of the one port that a lone sender uses.
+
+    It is one NIC, the NVLink port, or in a mesh the link to one peer (the narrowest where they differ).
+    """
     latency_s: float
     """One hop with NCCL's low-latency protocol."""
     in_switch: bool = False
-    """The switch reduces (NVLink SHARP)."""
+    """Whether the switch reduces (NVLink SHARP)."""
     staged: bool = False
-    """Traffic of the level is copied through host memory."""
+    """Whether traffic of the level is copied through host memory."""
     oversubscription: float = 1.0
     """1.0 for full bisection; ``bytes_per_s`` is already divided by it."""
     source: str = ""
@@ -93,41 +98,43 @@ class Cluster:
     """
 
     name: str
-    """Catalogue name, or that of the file."""
+    """Catalogue name, or name of the file."""
     title: str
-    """One line for people."""
+    """One-line description."""
     device: Device
-    """Every device of it."""
+    """Device type of all its devices."""
     devices_per_node: int
-    """Devices of the operating-system node, which is what a launcher starts on. The scale-up domain may be smaller (a
-    PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays)."""
+    """Devices of the operating-system node, on which a launcher starts processes.
+
+    The scale-up domain may be smaller (a PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays).
+    """
     max_devices: int
-    """Devices of the whole, which the last level spans."""
+    """Number of all devices, which the last level spans."""
     levels: tuple[Level, ...]
-    """Ordered by growing size; none where there is one device."""
+    """Levels in order of size; none for a single device."""
     host: Mapping[str, float]
     """Resources of a node other than its devices: ``bytes_per_s_per_device`` to host memory, ``memory_bytes`` and
     ``memory_bytes_per_s`` where known."""
     source: str
     """Source of the description."""
     usd_per_device_hour: float | None = None
-    """A price the user gave, in USD; None to use none."""
+    """Price given by the user, in USD; None: no price."""
     spec: ClusterSpec | None = None
     """Description from which the graph of links is built."""
     defaults: tuple[str, ...] = ()
-    """Every value that was filled in, with the reason."""
+    """Every filled-in value, with its reason."""
     cautions: tuple[str, ...] = field(default=(), compare=False)
-    """Parts of a user's description that may be meant otherwise than they were read."""
+    """Parts of a user's description that may have another meaning than the one assumed."""
     measured: "Measurements | None" = None
-    """Seconds of collectives, where a profile was taken."""
+    """Measured seconds of collectives, where a profile was taken."""
     groups: tuple[NodeGroup, ...] = ()
-    """The groups of nodes that differ; empty where all are equal."""
+    """Groups of different nodes; empty where all are equal."""
     overlap: Overlap = Overlap()
     """Slowdown of computation and traffic that run at once."""
     collectives: bool = True
-    """Whether there is a library of collectives; without one devices send to each other pair by pair."""
+    """Whether a library of collectives exists; without one devices send to each other pair by pair."""
     catalogued: bool = field(default=False, compare=False)
-    """An entry of the catalogue, whose size is a rule and not a machine's."""
+    """Whether it is an entry of the catalogue, whose size is a rule and not a machine's."""
 
     @property
     def scale_up_size(self) -> int:

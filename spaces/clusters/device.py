@@ -18,56 +18,59 @@ class Device:
     name: str
     """Catalogue name."""
     title: str
-    """Name for people."""
+    """Display name."""
     vendor: str
-    """Who makes it."""
+    """Manufacturer."""
     architecture: str
-    """Generation, which cost rules go by."""
+    """Generation, the key of cost rules."""
     memory_bytes: float
-    """Bytes that the driver shows, fewer than the marketed figure."""
+    """Memory in bytes as reported by the driver, less than the marketed figure."""
     memory_bytes_per_s: float
     """Peak rate of device memory."""
     peak_flops_per_s: Mapping[str, float]
-    """Dense peak by precision (``bf16``, ``fp16``, ``fp32``, ``tf32``, ``fp8``, ``mxfp8``, ``fp4``, ``nvfp4``), never
-    the sparse figure."""
+    """Dense peak in FLOP/s by precision, never the sparse figure.
+
+    Precisions are ``bf16``, ``fp16``, ``fp32``, ``tf32``, ``fp8``, ``mxfp8``, ``fp4`` and ``nvfp4``.
+    """
     compute_units: int
     """Streaming multiprocessors or compute units, for wave quantisation."""
     matmul_ceiling: Mapping[str, float]
-    """Largest share (0 to 1) of the dense peak that any measured matrix product reached, by precision (bf16 also stands
-    for fp16)."""
+    """Largest share (0 to 1) of the dense peak in any measured matrix product, by precision (bf16 includes fp16)."""
     memory_efficiency: float
     """Share (0 to 1) of the memory bandwidth that streaming kernels reach."""
     watts: float | None
-    """Power limit; None where no source gives one."""
+    """Power limit; None without a source."""
     usd_per_hour: tuple[float, float] | None
-    """Lowest and highest rental price found; None where no citable source gives one."""
+    """Lowest and highest rental price found; None without a citable source."""
     source: str
-    """Source of the whole, in one line."""
+    """Source of the entry, in one line."""
     link_kind: str = "none"
-    """Its scale-up links: "nvlink", "xgmi", "xelink", "roce", "ici" or "none"."""
+    """Kind of its scale-up links: "nvlink", "xgmi", "xelink", "roce", "ici" or "none"."""
     link_bytes_per_s: float = 0.0
-    """All of these links together, one direction."""
+    """Rate of all these links together, one direction."""
     link_count: int = 0
-    """Their number."""
+    """Number of these links."""
     host_bytes_per_s: float = 0.0
-    """To the host, one direction."""
+    """Rate to the host, one direction."""
     peer_access: bool = True
-    """Devices of a node copy to each other over PCIe without passing through host memory."""
+    """Whether devices of a node copy to each other over PCIe without host memory."""
     host_speed: float = 1.0
-    """Speed at which the usual host of the device launches kernels, over that of an H100's."""
+    """Speed of kernel launches by the device's usual host, relative to the host of an H100."""
     nic_bytes_per_s: float | None = None
-    """Network line rate per device that is usual with this part; None where there is no usual one."""
+    """Usual network line rate per device; None where there is no usual one."""
     measured: "Measurements | None" = None
-    """Seconds of operators, where a profile was taken."""
+    """Measured seconds of operators, where a profile was taken."""
     like: str = ""
-    """Catalogued device whose fitted constants it has; "" for those under its own name, or of its architecture."""
+    """Catalogued device whose fitted constants it has; "" for those of its own name or architecture."""
     compute_share: float = 1.0
-    """Speed of matrix products and attention over what is fitted to micro-benchmarks (1.0 unless a calibration says
-    otherwise; it changes no peak)."""
+    """Speed of matrix products and attention relative to the fit to micro-benchmarks.
+
+    It is 1.0 unless calibrated, and does not change peaks.
+    """
     attention_share: float = 1.0
-    """That of attention, once more."""
+    """Further factor on the speed of attention."""
     notes: str = ""
-    """Remarks for a reader."""
+    """Remarks."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Source of each field."""
 

@@ -14,7 +14,7 @@ from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.spec import Tier
 
 GROWS_FROM = 16_000
-"""Devices of an entry that is a pod: smaller ones are machines that exist, of a known size."""
+"""Devices of an entry that is a pod: smaller entries are existing machines of known size."""
 PODS = 32
 MOST = 10_000_000
 

@@ -16,17 +16,17 @@ class ScaleUp:
     """The fastest links of a device."""
 
     kind: str
-    """As ``Level.kind``."""
+    """See ``Level.kind``."""
     size: int
-    """Devices that they join."""
+    """Number of connected devices."""
     bytes_per_s: float
-    """Per device and direction, over all its links; of an uneven mesh that of the busiest device."""
+    """Rate per device and direction, over all its links; for an uneven mesh, of the busiest device."""
     latency_s: float
     in_switch: bool = False
     mesh: tuple[MeshLink, ...] = ()
-    """The pairs that have links, for a mesh in which not all have the same; empty for a full mesh of equal pairs."""
+    """Pairs with links, for a mesh with different pairs; empty for a full mesh of equal pairs."""
     torus: tuple[int, ...] = ()
-    """Extent of each dimension, wrapped around where it is above 2; empty for every other kind."""
+    """Extent of each dimension, wrapped around where it is above 2; empty for other kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +34,23 @@ class HostLinks:
     """The tree of PCIe (or C2C) links of one node."""
 
     bytes_per_s: float
-    """Of every device to its socket, one direction."""
+    """Rate of every device to its socket, one direction."""
     sockets: int
     socket_bytes_per_s: float
-    """Between the two sockets."""
+    """Rate between the two sockets."""
     latency_s: float
     staged_bytes_per_s: float | None = None
-    """Rate of one socket's copies through host memory for all its devices, where these cannot reach each other; None
-    where they can."""
+    """Rate of one socket's copies through host memory for all its devices.
+
+    None where devices can reach each other directly.
+    """
     switch_devices: int = 0
-    """Devices behind one PCIe switch, which share its link to the socket; 0 where every device is linked to its socket,
-    or to switches that are never the bottleneck."""
+    """Devices behind one PCIe switch, which share its link to the socket.
+
+    It is 0 where every device is linked to its socket, or to switches that are never the bottleneck.
+    """
     switch_bytes_per_s: float = 0.0
-    """That link, one direction."""
+    """Rate of the switch's link to the socket, one direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +66,20 @@ class Network:
     """The links between nodes."""
 
     kind: str
-    """As ``Level.kind``."""
+    """See ``Level.kind``."""
     nics_per_node: int
-    """At most one per device."""
+    """Number of NICs, at most one per device."""
     nic_bytes_per_s: float
-    """Each of them, one direction."""
+    """Rate of each NIC, one direction."""
     latency_s: float
     oversubscription: float = 1.0
-    """Divides the rate beyond ``leaf_nodes``."""
+    """Divisor of the rate beyond ``leaf_nodes``."""
     leaf_nodes: int | None = None
-    """Nodes that reach each other at the full rate."""
+    """Nodes connected at the full rate."""
     direct: bool = False
-    """Every device has a NIC of its own that is not on the host's links (on chip, or its own switch)."""
+    """Whether every device has its own NIC that does not use the host's links (on chip, or its own switch)."""
     tiers: tuple[Tier, ...] = ()
-    """Further switches above, inside out (pods of a fat tree)."""
+    """Further switches, inside out (pods of a fat tree)."""
 
     @property
     def groups(self) -> tuple[Tier, ...]:
@@ -94,15 +98,15 @@ class ClusterSpec:
     """
 
     devices_per_node: int
-    """Of the operating-system node."""
+    """Devices of the operating-system node."""
     max_devices: int
-    """Of the whole."""
+    """Number of all devices."""
     scale_up: ScaleUp | None
-    """None where devices have no links of their own."""
+    """Scale-up links; None where devices have none."""
     host: HostLinks
     """Links of a node between devices and host."""
     network: Network | None
-    """None where there is one node."""
+    """Network between nodes; None for a single node."""
 
     def __post_init__(self) -> None:
         per_node, most = self.devices_per_node, self.max_devices

@@ -77,13 +77,13 @@ class _Step:
     """A level to measure: the device attribute with its group numbers, and the kinds of its edges."""
 
     name: str
-    """Of the level."""
+    """Name of the level."""
     outer: str
-    """Device attribute that numbers its groups."""
+    """Device attribute with the numbers of its groups."""
     kind: str
-    """As ``Level.kind``."""
+    """See ``Level.kind``."""
     edges: frozenset[str]
-    """Kinds of edges that it uses."""
+    """Kinds of its edges."""
     in_switch: bool = False
     oversubscription: float = 1.0
 

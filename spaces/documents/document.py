@@ -14,7 +14,7 @@ from forerun.spaces.escaping import shown
 from forerun.spaces.reading import MAX_BYTES, read_text
 
 MAX_VALUES, OWN_VALUES = 200_000, 400_000
-"""Keys and values of a YAML document, and of one of forerun's own; JSON is read in C and may have more."""
+"""Limits of keys and values of a YAML document, and of forerun's own; JSON is read in C and may have more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

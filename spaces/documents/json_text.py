@@ -10,11 +10,13 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
 
 JSON_VALUES, OWN_VALUES = 2_000_000, 20_000_000
-"""Values that a document may have, and one of forerun's own (100,000 rows of a leaderboard have half as many): they are
-counted before anything is built, in C."""
+"""Limits of values of a document, and of forerun's own (100,000 rows of a leaderboard have half as many).
+
+Values are counted, in C, before anything is built.
+"""
 _KEY = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s.="',\[\]{}]+)"""
 _DOTTED = re.compile(rf"""(?<![^\s="',\[\]{{}}])(?:{_KEY}[ \t]*\.[ \t]*){{{MAX_DEPTH + 1}}}""")
-"""A key of more parts than a document is deep; strings of a list have commas between them."""
+"""A key with more parts than a document's depth; strings of a list are separated by commas."""
 
 
 def read_json(text: str, source: str, *, own: bool = False, infinite: bool = False) -> Any:

@@ -34,7 +34,7 @@ _REASONS = {
     "too_long": "this list is too long; the most is {max_length}",
     "too_short": "this list is too short; the least is {min_length}",
 }
-"""Our sentence for each kind of error of pydantic, whose own sentences change from version to version."""
+"""Message for each kind of pydantic error, since pydantic's own messages change between versions."""
 _FIRST = {"extra_forbidden": 0, "missing": 1}
 """Misspelt keys come first: a missing key is often their consequence."""
 

@@ -11,7 +11,7 @@ KeyPath = tuple[str | int, ...]
 MAX_DEPTH = 64
 TOO_DEEP = f"a document is at most {MAX_DEPTH} levels deep"
 LARGEST_INT = 2**63 - 1
-"""The largest whole number that a table holds."""
+"""The largest integer of a table."""
 LARGEST = 1e100
 """The largest magnitude of other numbers: products of three are finite."""
 MOST_DIGITS = 300

@@ -7,7 +7,7 @@ from typing import Any
 from forerun.spaces.clusters.cluster import Cluster
 
 UNSTATED = "unknown"
-"""Vendor of a device whose document names none: any software is taken to run."""
+"""Vendor of a device whose document names none: any software is assumed to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +17,11 @@ class DeviceKind:
     device: str
     """Catalogue name of its devices."""
     vendor: str
-    """Who makes them."""
+    """Their manufacturer."""
     architecture: str
     """Their generation."""
     link: str
-    """Kind of the links of its first level; "no" where there is one device."""
+    """Kind of the links of the first level; "no" for a single device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Hardware:
     """Requirements of software on devices; an empty field admits everything."""
 
     vendors: tuple[str, ...] = ()
-    """Makers of devices."""
+    """Manufacturers of devices."""
     architectures: tuple[str, ...] = ()
-    """Beginning of the name of an architecture."""
+    """Prefixes of architectures."""
     links: tuple[str, ...] = ()
     """Kinds of links of the first level."""
 

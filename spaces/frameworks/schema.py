@@ -12,9 +12,9 @@ from forerun.spaces.frameworks.profile import FrameworkProfile, Legality
 from forerun.spaces.frameworks.switches import Switch, all_switches, as_word
 
 FREE_WORDS = ("vendors", "architectures")
-"""Fields whose words are those of devices, a user's own among them."""
+"""Fields with device names as values, including a user's own."""
 UNSTATED = ("name", "lineage", "switches", "legality")
-"""Fields of a profile that a file does not state as such."""
+"""Fields of a profile that a file does not have as such."""
 OPERATORS = (
     "layernorm", "rmsnorm", "gelu", "swiglu", "clamped_swiglu", "expert_bias", "softmax", "softmax_half", "dropout",
     "rope", "residual_add", "residual_dropout", "cross_entropy", "embedding", "cast", "cast_scaled",
@@ -51,7 +51,7 @@ _RANGES = {
     **dict.fromkeys(_SHARES, (0, 1)),
 }
 _PER_PARAMETER = 64
-"""Most bytes per parameter or logit."""
+"""Largest number of bytes per parameter or logit."""
 _LONGEST_S = 3600
 
 

@@ -23,10 +23,10 @@ _SWITCH = frozenset(
 _SUPPORT = frozenset({"since", "later", "before", "unset", "flags", "also", "values", "hardware"})
 _EVERYWHERE, _ABSENT = "any", "absent"
 SHARE = "share"
-"""Stands among flags for settings that are numbers between 0 and 1, and in them for the number."""
+"""Placeholder, in flags, of settings that are numbers between 0 and 1."""
 
 Flags = Mapping[str, Any]
-"""Settings in a framework's own words: an argument name of Megatron-LM, a key with dots elsewhere."""
+"""Settings in a framework's notation: an argument name of Megatron-LM, a key with dots elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from forerun.spaces.frameworks.hardware import UNSTATED, DeviceKind
 
 GENERIC = "generic"
-"""The profile that runs everywhere, and that nothing launches."""
+"""The profile that runs everywhere and has no launcher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ USUAL: Mapping[str, Usual] = {
     "Intel": Usual(decoders="deepspeed", encoders="deepspeed"),
     UNSTATED: Usual(decoders="megatron-lm", encoders="fsdp"),
 }
-"""By vendor: what its guides train with, or else what has words for a launch there."""
+"""Usual frameworks by vendor: those of its guides, or else those with launch files for it."""
 
 
 def usual_framework(kinds: Sequence[DeviceKind], *, decodes: bool = True) -> str:

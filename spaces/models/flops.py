@@ -12,7 +12,7 @@ from forerun.spaces.models.tuning import adapted_products
 # Backward computes the gradients of input and weight of every matmul: twice the work of forward.
 FORWARD_AND_BACKWARD = 3
 PASSES = {"all": FORWARD_AND_BACKWARD, "adapters": 2, "inputs": 2, "nothing": 1}
-"""Forward passes' worth of work of a layer by what it trains: a frozen product has no gradient of its weight."""
+"""Work of a layer in forward passes by its trained part: a frozen product has no weight gradient."""
 
 
 def train_flops_per_sequence(

@@ -12,7 +12,7 @@ from forerun.spaces.models.catalogue import model_names
 CONFIG_FILE = "config.json"
 PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 SECONDS = 10.0
-"""Longest wait for the hub."""
+"""Longest wait for the hub in seconds."""
 WITHOUT_EXTRA = 'run `pip install "forerun[hub]"` to read names of the hub, or name its config.json'
 
 

@@ -14,8 +14,11 @@ from forerun.spaces.models.parts import Mixer
 __all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExperts", "Model", "Trains"]
 
 Trains = Literal["all", "adapters", "inputs", "nothing"]
-"""Gradients of a layer's backward pass: of its parameters; of low-rank adapters only; of its input only, for earlier
-layers; none, so that there is no backward pass."""
+"""Gradients of a layer's backward pass.
+
+They are those of its parameters; of low-rank adapters only; of its input only, for earlier layers; or none, without a
+backward pass.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +101,12 @@ class Model:
     vocab: int
     """Rows of the token embedding; 0 for models without one (ViT)."""
     layers: tuple[Layer, ...]
-    """In execution order."""
+    """Layers in execution order."""
     tied_embeddings: bool = False
     learned_positions: int = 0
     """Length of a learned position table (0: rotary or relative)."""
     rotary: bool = True
-    """Queries and keys are rotated where there is no such table; else scores have a bias by distance (ALiBi)."""
+    """Whether queries and keys are rotated without such a table; otherwise scores have a distance bias (ALiBi)."""
     token_types: int = 0
     """Rows of a table of token types (BERT)."""
     embedding_norm: bool = False
@@ -111,26 +114,28 @@ class Model:
     final_norm_bias: bool = False
     lm_head_bias: bool = False
     head_transform: bool = False
-    """A hidden x hidden dense layer before the LM head (BERT)."""
+    """Whether a hidden x hidden dense layer precedes the LM head (BERT)."""
     mtp_layers: int = 0
-    """Multi-token-prediction blocks (DeepSeek-V3) after the last layer: each is one more layer like the last, a
-    2*hidden -> hidden projection and another pass through the shared head."""
+    """Multi-token-prediction blocks (DeepSeek-V3) after the last layer.
+
+    Each is one more layer like the last, a 2*hidden -> hidden projection and another pass through the shared head.
+    """
     patch_inputs: int = 0
     """Input width of a patch projection (ViT: patch*patch*channels)."""
     classes: int = 0
     """Width of a classification head."""
     embedding_width: int | None = None
-    """Columns of the token tables if not ``hidden``; a product brings them to it (ALBERT)."""
+    """Columns of the token tables if not ``hidden``, which a product projects to it (ALBERT)."""
     embedding_extra: int = 0
     """Further parameters before the first layer (tables per layer, projections of image features)."""
     extra_parameters: int = 0
     """Parameters too small to model as operators (pooler, relative position tables, class token)."""
     encoder_layers: int = 0
-    """Leading layers (not ``Layer`` entries) that form the encoder of an encoder-decoder model, else 0."""
+    """Number of leading layers that form the encoder of an encoder-decoder model, else 0."""
     max_seq_len: int | None = None
-    """Longest sequence in tokens that it was made for; None: not stated."""
+    """Longest supported sequence in tokens; None: not stated."""
     frozen_ends: tuple[str, ...] = ()
-    """"embedding" or "head", where their tables are not trained."""
+    """Ends, "embedding" or "head", whose tables are not trained."""
     published_parameters: float | None = None
     """The published count; None: not stated."""
 

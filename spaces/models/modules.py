@@ -9,7 +9,7 @@ from dataclasses import replace
 from forerun.spaces.models.model import Layer
 
 MODULES = ("attention", "mlp")
-"""Modules of a layer in execution order. Norms and residual additions belong to the module whose input they make."""
+"""Modules of a layer in execution order. Norms and residual additions belong to the module whose input they compute."""
 
 
 def module_of(layer: Layer, module: str) -> Layer:

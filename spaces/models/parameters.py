@@ -11,16 +11,19 @@ class LayerParameters:
     """The parameters of one layer (not multiplied by its count), by the degree that shards them."""
 
     mixer: int
-    """Projections (self and cross) and the biases of column-parallel ones: over tensor ranks."""
+    """Projections (self and cross) and the biases of column-parallel ones, sharded over tensor ranks."""
     mlp_dense: int
     """The dense MLP, or the shared experts that every token visits, sharded over tensor ranks."""
     experts_total: int
-    """All routed experts with their biases: over expert and expert-tensor ranks."""
+    """All routed experts with their biases, sharded over expert and expert-tensor ranks."""
     router: int
-    """The matrix that scores experts and its bias, replicated over tensor and expert ranks."""
+    """Matrix and bias of the router, replicated over tensor and expert ranks."""
     replicated: int
-    """Parameters replicated over tensor ranks: norms, biases of row-parallel projections, the gate of shared experts,
-    and the down-projections of latent attention (Megatron-LM builds those with ``parallel_mode="duplicate"``)."""
+    """Parameters replicated over tensor ranks.
+
+    They are norms, biases of row-parallel projections, the gate of shared experts, and the down-projections of latent
+    attention (``parallel_mode="duplicate"`` in Megatron-LM).
+    """
 
     @property
     def total(self) -> int:

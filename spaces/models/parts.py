@@ -16,8 +16,10 @@ class Width:
     count: int
     each: int = 1
     cut: bool = True
-    """Tensor ranks share the units; a rank has one at least (key heads are copied once there are more ranks than
-    heads)."""
+    """Whether tensor ranks share the units, at least one per rank.
+
+    Key heads are copied if there are more ranks than heads.
+    """
 
     @property
     def whole(self) -> int:
@@ -40,11 +42,11 @@ class Product:
     inputs: Width
     outputs: tuple[Width, ...]
     bias: bool = False
-    """One per column of the outputs."""
+    """Whether each output column has a bias."""
     own_tokens: bool = False
-    """A tensor rank runs it on its tokens between blocks."""
+    """Whether a tensor rank runs it on its tokens between blocks."""
     blocks: int = 1
-    """Blocks of the matrix, which is block-diagonal where there are several."""
+    """Number of blocks of the matrix, which is block-diagonal for several."""
 
     @property
     def cut(self) -> bool:
@@ -67,9 +69,9 @@ class ElementwisePass:
     """A memory-bound operator over elements of each token, in one kernel."""
 
     form: str
-    """Its name in ``forerun.simulator.costs.STREAM_OPERATORS``."""
+    """Name in ``forerun.simulator.costs.STREAM_OPERATORS``."""
     widths: tuple[Width, ...]
-    """Columns that it covers."""
+    """Columns of its input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ class Contraction:
     units: Width
     """Units divided among tensor ranks: heads, or groups of heads that share keys."""
     per_token: float
-    """Products for each token and unit."""
+    """Products per token and unit."""
     m: int
     n: int
     k: int
@@ -158,7 +160,7 @@ class Kept:
     inner: tuple[Width, ...]
     """Tensors inside the block."""
     last: Width
-    """Input of the last product (of which eight-bit training also keeps a cast copy)."""
+    """Input of the last product (8-bit training also keeps its cast copy)."""
     own_columns: int = 0
     """Elements of tensors that a tensor rank keeps only for its tokens."""
 

@@ -18,13 +18,13 @@ class AxisKind(StrEnum):
     """Meaning of a cut along an axis."""
 
     BATCH = "batch"
-    """Samples or tokens: every part works on its own, and holds partial sums of the gradients of all weights."""
+    """Samples or tokens: every part is independent, and has partial sums of the gradients of all weights."""
     PARALLEL = "parallel"
-    """An axis of the output: every part has its own piece of it."""
+    """An axis of the output: every part has its piece of it."""
     REDUCE = "reduce"
-    """A sum: every part has a partial sum of the whole output."""
+    """A sum: every part has a partial sum of the entire output."""
     OPAQUE = "opaque"
-    """Not to be cut."""
+    """An axis that cannot be cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,14 @@ class Axis:
 
     name: str
     size: int
-    """Points."""
+    """Number of points."""
     kind: AxisKind
     even: bool = True
-    """Its parts are equal; else the last may be smaller (7 rows over 4 devices are 2, 2, 2 and 1), and the largest is
-    what a device is costed with."""
+    """Whether its parts must be equal.
+
+    Otherwise the last may be smaller (7 rows over 4 devices are 2, 2, 2 and 1), and a device is costed with the
+    largest.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +48,16 @@ class Dimension:
     """One dimension of an operand, with the axis that it follows."""
 
     axis: str
-    """Name."""
+    """Name of the axis."""
     step: int = 1
-    """Its elements per point of the axis (a stride)."""
+    """Elements per point of the axis (a stride)."""
     halo: int = 0
-    """Elements beyond its own that a part of the axis needs from both its neighbours together (a kernel that is wider
-    than its stride)."""
+    """Elements that a part of the axis needs from both its neighbours together.
+
+    This is for a kernel wider than its stride.
+    """
     extent: int | None = None
-    """Elements where they are not axis times step (a convolution without padding)."""
+    """Number of elements if not axis times step (a convolution without padding)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +66,14 @@ class Operand:
 
     name: str
     dimensions: tuple[Dimension, ...]
-    """One for each of its axes, outermost first."""
+    """Dimensions, one for each of its axes, outermost first."""
     element_bytes: float | None = None
-    """None where the training precision decides."""
+    """Bytes per element; None: by the training precision."""
     count: int | None = None
-    """Elements where they are not the product of the dimensions (a weight with a window and a bias); they are cut as
-    its dimensions are."""
+    """Number of elements if not the product of the dimensions (a weight with a window and a bias).
+
+    They are cut like the dimensions.
+    """
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -79,12 +86,14 @@ class Cut:
     """An axis divided into parts of one device each."""
 
     axis: str | None
-    """Name; None: equal copies of the work."""
+    """Name of the axis; None: equal copies of the work."""
     degree: int
-    """Parts or copies."""
+    """Number of parts or copies."""
     averaged: bool = False
-    """The copies add up their gradients like parts of a batch, as a data-parallel wrapper around all devices makes
-    them."""
+    """Whether the copies sum their gradients like parts of a batch.
+
+    A data-parallel wrapper around all devices does so.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,18 +107,20 @@ class CutOperator:
 
     name: str
     kind: str
-    """Its name in requests."""
+    """Name in requests."""
     form: str
-    """Rule of its cost: "contraction" (two operations per point of the iteration space, on matrix units), "attention"
-    (the same, by an attention kernel), or the name of a memory-bound operator
-    (``forerun.simulator.costs.STREAM_OPERATORS``)."""
+    """Rule of its cost.
+
+    "contraction" (two operations per point of the iteration space, on matrix units), "attention" (the same, by an
+    attention kernel), or the name of a memory-bound operator (``forerun.simulator.costs.STREAM_OPERATORS``).
+    """
     axes: tuple[Axis, ...]
-    """Of the iteration space."""
+    """Axes of the iteration space."""
     inputs: tuple[Operand, ...]
     weights: tuple[Operand, ...] = ()
     output: Operand
     differentiable: bool = True
-    """Its inputs have gradients (ids of a lookup have none)."""
+    """Whether its inputs have gradients (ids of a lookup have none)."""
     multiply_adds: int | None = None
     """Multiply-adds, if not one per point of the iteration space."""
 
@@ -209,7 +220,7 @@ def check_cuts(operator: CutOperator, cuts: Sequence[Cut]) -> None:
 
 
 SPATIAL = ("width", "height", "depth")
-"""Names of spatial axes, innermost first: a 1-D operator has a width, a 2-D one a height too, a 3-D one a depth."""
+"""Names of spatial axes, innermost first: 1-D operators have a width, 2-D ones also a height, 3-D ones a depth."""
 
 
 def spatial_axes(count: int) -> tuple[str, ...]:

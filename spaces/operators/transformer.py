@@ -15,7 +15,7 @@ from forerun.spaces.operators.linear import linear
 from forerun.spaces.operators.pointwise import pointwise
 
 ATTENTION_OPERATORS = frozenset({"norm1", "queries", "keys", "values", "core", "projection", "residual1"})
-"""Operators of ``transformer_layer`` that belong to its attention; the others are of its MLP."""
+"""Operators of ``transformer_layer`` in its attention; the others are in its MLP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,9 @@ INPUT = "input"
 _SAME_SHAPE = frozenset(
     {Kind.ACTIVATION, Kind.ADD, Kind.MULTIPLY, Kind.DROPOUT, Kind.BATCH_NORM, Kind.COPY, Kind.POOL, Kind.CONV}
 )
-"""Kinds whose output follows their input position by position (or window by window) along all axes."""
+"""Kinds whose output corresponds to their input position by position (or window by window) along all axes."""
 _SAME_SPACE = _SAME_SHAPE | {Kind.CONCAT, Kind.UPSAMPLE, Kind.CONV_TRANSPOSE, Kind.SOFTMAX, Kind.LOSS}
-"""Kinds whose output follows their input along spatial axes, whatever they do with channels."""
+"""Kinds whose output corresponds to their input along spatial axes, but not along channels."""
 
 
 def operator_graph(model: GraphModel, batch: int) -> OperatorGraph:

@@ -17,7 +17,7 @@ class PerDevice:
 
 MAXIMUM = "max"
 LARGEST = PerDevice(0)
-"""The most that fits into the memory of a device."""
+"""The largest batch that fits into the memory of a device."""
 
 
 def parse_batch(text: str) -> int | PerDevice:

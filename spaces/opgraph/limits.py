@@ -17,17 +17,17 @@ class SplitLimits:
     """Largest number of parts by mode."""
 
     extents: tuple[int, ...]
-    """Of the input along its spatial axes."""
+    """Extents of the input along its spatial axes."""
     filters: int
-    """Output channels of the operator with fewest."""
+    """Output channels of the operator with the fewest."""
     channels: int
-    """Input channels of the operator with fewest."""
+    """Input channels of the operator with the fewest."""
     weighted: int
-    """Operators with weights, which a pipeline may distribute."""
+    """Number of operators with weights, which a pipeline may distribute."""
     filters_at: str
-    """The operator that sets ``filters``."""
+    """Operator that determines ``filters``."""
     channels_at: str
-    """The operator that sets ``channels``."""
+    """Operator that determines ``channels``."""
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.operator import Kind, Operator, Shape
 
 POINTWISE = frozenset({Kind.ACTIVATION, Kind.DROPOUT})
-"""Kinds that go on with whatever part of the features a linear layer before them leaves."""
+"""Kinds that can process any part of the features from a preceding linear layer."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,13 +29,13 @@ class GraphModel:
     sample: str = "image"
     """Name of one sample in outputs."""
     published_parameters: float | None = None
-    """Number that the source states; None: none."""
+    """Number in the source; None: none."""
     published_macs: float | None = None
-    """Multiply-adds of one sample, likewise."""
+    """Multiply-adds of one sample in the source; None: none."""
     stored_bytes: float | None = None
-    """One sample in storage (None: as fp32 values)."""
+    """Bytes of one sample in storage (None: as fp32 values)."""
     notes: tuple[str, ...] = field(default=())
-    """Remarks for a reader; of imported graphs every value that was filled in."""
+    """Remarks; for imported graphs every filled-in value."""
 
     def __post_init__(self) -> None:
         if not self.operators:

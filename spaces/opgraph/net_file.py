@@ -35,7 +35,7 @@ KINDS = {
     "ADD": Kind.ADD,
     "DROPOUT": Kind.DROPOUT,
 }
-"""Letters that a layer's name begins with."""
+"""Kinds by the first letters of a layer's name."""
 
 _KIND = re.compile(r"[A-Za-z]+")
 _GROUP = re.compile(r"\(([^()]*)\)")
@@ -55,7 +55,7 @@ class NetLayer:
     output: Shape
     """(F, W, H)."""
     seconds: float | None = None
-    """Measured per sample, None where the file has none."""
+    """Measured seconds per sample, None where the file has none."""
 
     @property
     def input_elements(self) -> int:

@@ -47,12 +47,12 @@ class Kind(Enum):
 
 
 WEIGHTED = frozenset({Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR})
-"""Kinds that are matrix products with a weight: what filter and channel strategies split."""
+"""Kinds that are matrix products with a weight, which filter and channel strategies split."""
 
 NORMS = frozenset({Kind.BATCH_NORM, Kind.LAYER_NORM})
 
 WINDOWED = frozenset({Kind.CONV, Kind.POOL})
-"""Kinds that read neighbours along spatial axes: what needs a halo when these are split."""
+"""Kinds that read neighbours along spatial axes and need a halo when these are split."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,40 +68,40 @@ class Operator:
     name: str
     kind: Kind
     input: Shape
-    """Of the first thing that it reads."""
+    """Shape of the first input."""
     output: Shape
-    """Of the result."""
+    """Shape of the result."""
     inputs: tuple[str, ...] = ()
-    """Names of the operators that produce what it reads, in order; an empty tuple reads the model's input."""
+    """Names of the operators that produce its inputs, in order; an empty tuple means the model's input."""
     extra_inputs: tuple[Shape, ...] = ()
-    """Shapes of the further things that it reads."""
+    """Shapes of further inputs."""
     kernel: Shape = ()
     stride: Shape = ()
     padding: Shape = ()
-    """Of both sides."""
+    """Padding of both sides."""
     dilation: Shape = ()
     groups: int = 1
-    """Of a convolution."""
+    """Groups of a convolution."""
     bias: bool = False
-    """A vector over the output channels."""
+    """Whether it has a vector over the output channels."""
     tied: bool = False
-    """Its weight is that of another operator, which counts it."""
+    """Whether its weight is another operator's, which counts it."""
     reduced: int = 0
     """Length of the contraction of a matrix product of two activations."""
     rows: int = 0
-    """Of an embedding table."""
+    """Rows of an embedding table."""
     lookups: int = 0
-    """Rows of it that one sample sums."""
+    """Rows of the table that one sample sums."""
     flops: float = 0.0
-    """Per sample, for ``GENERIC`` alone."""
+    """Operations per sample, only for ``GENERIC``."""
     moved_elements: float = 0.0
-    """Likewise."""
+    """Moved elements per sample, only for ``GENERIC``."""
     weights: int = 0
-    """Likewise, its parameters."""
+    """Parameters, only for ``GENERIC``."""
     block: str = ""
-    """Modules that it belongs to, outermost first ("layer1.0"); empty where nobody says."""
+    """Its modules, outermost first ("layer1.0"); empty if unknown."""
     notes: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Values that the importer filled in, by field."""
+    """Values filled in by the importer, by field."""
 
     def __post_init__(self) -> None:
         for shape in (self.input, self.output, *self.extra_inputs):

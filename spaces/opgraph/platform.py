@@ -8,10 +8,10 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.net_file import Platform, read_platform
 
 BYTES_PER_FLOP = 0.057
-"""Memory bandwidth over fp32 rate that the file does not state: that of a V100 (900 GB/s, 15.7 TFLOP/s)."""
+"""Ratio of memory bandwidth to fp32 rate, which the file does not have: a V100's (900 GB/s, 15.7 TFLOP/s)."""
 
 UNITS = 80
-"""Compute units that the file does not state: those of a V100."""
+"""Compute units, which the file does not have: a V100's."""
 
 
 def platform_cluster(path: Path) -> Cluster:

@@ -21,46 +21,48 @@ class GraphProfile:
     name: str
     source: str
     operator_host_s: float = 0.0
-    """To issue one operator in one direction; the host bounds the step when kernels are shorter."""
+    """Seconds to issue one operator in one direction; the host bounds the step when kernels are shorter."""
     piece_host_s: float = 0.0
-    """To join or cut one rank's piece of a gathered tensor."""
+    """Seconds to join or cut one rank's piece of a gathered tensor."""
     overlap: float = 0.0
-    """Share (0 to 1) of the backward pass under which gradients may be exchanged (0: afterwards)."""
+    """Share (0 to 1) of the backward pass that may hide the exchange of gradients (0: it follows the pass)."""
     bucket_bytes: float = 25 * 2.0**20
-    """Gradients of one all-reduce, which is closed when it has them."""
+    """Bytes of gradients that close a bucket (one all-reduce)."""
     first_bucket_bytes: float | None = None
-    """The same of the first (None: as the others)."""
+    """The same for the first bucket (None: like the others)."""
     strict_buckets: bool = False
-    """A bucket is closed before it would exceed its size."""
+    """Whether a bucket is closed before it would exceed its size."""
     jitter: float = 0.0
-    """Deviation of a device's steps over their mean: all wait for the slowest (order statistics)."""
+    """Deviation of a device's steps over their mean: all devices wait for the slowest (order statistics)."""
     blocked_share: float = 0.0
-    """Share of the time of an empty all-reduce for which computation stops when one is launched under it."""
+    """Share of the time of an empty all-reduce for which its launch stops overlapped computation."""
     rendezvous_s: float = 0.0
-    """Several nodes agree on what is exchanged and pack it (Horovod's coordinator, say)."""
+    """Seconds in which several nodes agree on an exchange and pack it (for example Horovod's coordinator)."""
     node_step_s: float = 0.0
-    """Added by every further node, for each group of replicas that shares its ports."""
+    """Further seconds per additional node, for each group of replicas that shares its ports."""
     all_reduce_share: float = 1.0
     """Rate between nodes of a layer's all-reduces, relative to the collective rule."""
     gradient_share: float = 1.0
-    """That of the gradients' all-reduces."""
+    """Rate of the gradients' all-reduces, likewise."""
     staged_bytes_per_s: float | None = None
-    """Rate of halos, tail gathers and gradients between the parts of a picture that are copied through the host's
-    memory, one after the other; None where devices exchange them directly."""
+    """Rate of halos, tail gathers and gradients between the parts of an image that are copied through host memory.
+
+    Copies are sequential; None where devices exchange them directly.
+    """
     storage_bytes_per_s: float | None = None
     """Rate at which one node reads from storage; None: never a limit."""
     shares_hybrid_weights: bool = True
-    """data+filter exchanges only the part of the weights that a device holds."""
+    """Whether data+filter exchanges only a device's part of the weights."""
     gathers_channel_gradient: bool = True
-    """Channel splits gather input gradients instead of adding up padded ones."""
+    """Whether channel splits gather input gradients instead of summing padded ones."""
     winograd: bool = True
-    """fp32 convolutions use minimal filtering."""
+    """Whether fp32 convolutions use minimal filtering."""
     fuses_elementwise: bool = False
-    """An activation costs no pass of its own behind a norm or a convolution."""
+    """Whether an activation after a norm or a convolution has no pass of its own."""
     optimizer_moves: float = 5.0
     """Reads and writes per parameter of the update."""
     state_elements: float = 2.0
-    """fp32 values kept per parameter besides it (gradient and momentum: 2)."""
+    """fp32 values stored per parameter in addition to it (gradient and momentum: 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +123,11 @@ def with_graph_switches(profile: GraphProfile, switches: Mapping[str, str]) -> G
 
 
 OPTIMIZERS: Mapping[str, tuple[float, float]] = {"sgd": (1.0, 3.0), "momentum": (2.0, 5.0), "adam": (3.0, 7.0)}
-"""By optimizer: fp32 values kept per parameter besides it (the gradient among them), and values read and written by its
-update: parameter and gradient read, parameter written, and each state read and written."""
+"""By optimizer: fp32 values stored per parameter in addition to it, and values read and written by its update.
+
+The gradient is one of the stored values. Parameter and gradient are read, the parameter written, and each state read
+and written.
+"""
 
 
 def with_optimizer(profile: GraphProfile, name: str | None) -> GraphProfile:

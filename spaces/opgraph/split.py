@@ -33,7 +33,7 @@ NORM_HANDLING = {
     Mode.CHANNEL: "every device normalises all channels: batch normalisation is repeated",
     Mode.PIPELINE: "batch normalisation over each segment",
 }
-"""Batch normalisation of each mode; none of them synchronises statistics (as ParaDL assumes too)."""
+"""Batch normalisation of each mode; none synchronises statistics (as ParaDL also assumes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +45,18 @@ class Split:
     """
 
     replicas: int = 1
-    """Copies."""
+    """Number of replicas."""
     mode: Mode = Mode.DATA
     parts: int = 1
-    """Devices of each."""
+    """Devices of each replica."""
     grid: tuple[int, ...] = ()
     """Parts along each spatial axis, outermost first, for ``SPATIAL``; trailing axes are not cut."""
     segments: int = 1
-    """Microbatches that the samples of a replica are cut into, one after the other; gradients are exchanged after the
-    last."""
+    """Microbatches of a replica's samples, in sequence; gradients are exchanged after the last one."""
     mixed: bool = False
-    """Linear layers are split by filter over all devices while the rest is data-parallel."""
+    """Whether linear layers are split by filter over all devices while the rest is data-parallel."""
     spread: bool = False
-    """Embedding tables are distributed whole instead of copied."""
+    """Whether embedding tables are distributed undivided instead of copied."""
 
     def __post_init__(self) -> None:
         if min(self.replicas, self.parts, self.segments, *self.grid, 1) < 1:
@@ -94,7 +93,7 @@ class Split:
 
 _WORD = re.compile(r"([a-z]+)([0-9]+(?:x[0-9]+)*)?")
 MOST_DIGITS = 6
-"""Digits of a number of a split: a million devices or segments."""
+"""Limit of digits of a number of a split: a million devices or segments."""
 _NAMES = ("data", "spatial", "filter", "channel", "pipeline", "segments", "mixed", "tables")
 
 

@@ -125,41 +125,41 @@ class PipelineSchedule(ABC):
     """
 
     number: int
-    """Place on the axis ``schedule``; a smaller number ranks first where all else is equal."""
+    """Number on the axis ``schedule``; a smaller one ranks first among equal candidates."""
     name: str
-    """Its name in requests and reports."""
+    """Name in requests and reports."""
     spelling: Mapping[str, str] = MappingProxyType({})
-    """Its name in the files of each framework."""
+    """Names in the files of each framework."""
 
     fewest_virtual: int = 1
-    """Fewest virtual stages of a pipeline rank."""
+    """Smallest number of virtual stages per pipeline rank."""
     most_virtual: float = 1
-    """Most of them."""
+    """Largest number of virtual stages per pipeline rank."""
     ranks_multiple: int = 1
-    """Number that must divide the pipeline ranks."""
+    """Divisor of the legal numbers of pipeline ranks."""
     shape_law: str = ""
     """Its law of ranks and virtual stages, after "needs"; empty: one virtual stage on every rank."""
     microbatch_law: str = ""
     """Its law of microbatches, after "needs"; empty: any number is legal."""
 
     whole_stages: bool = False
-    """Whether ranks have one whole stage each, so that stages may differ, and the closed form sees that they do."""
+    """Whether ranks have one stage each, so that stages may differ, and the closed form covers the differences."""
     recomputes_some: bool = True
     """Whether (virtual) stages may recompute some of their layers."""
     splits_backward: bool = False
     """Whether gradients of inputs and of weights are separate passes."""
     in_rounds: bool = False
-    """Whether virtual stages of a rank take turns, each for a group of as many microbatches as there are ranks."""
+    """Whether virtual stages of a rank alternate, each for a group of as many microbatches as ranks."""
     weights_last: bool = False
     """Whether every rank ends with weight gradients, without waiting for other ranks between them."""
     forwards_first: bool = False
     """Whether all forward passes run before all backward passes."""
     turns_back: bool = False
-    """Whether the second virtual stages of the ranks follow each other from the last rank to the first, as a V."""
+    """Whether the second virtual stages of the ranks are in reverse order, as in a V."""
     streams: int = 1
-    """Directions in which microbatches enter; each rank has one stage of every stream."""
+    """Number of directions in which microbatches enter; each rank has one stage of every direction."""
     rarity: int = 0
-    """Rarity in trainings: 0 common, 1 published runs only, 2 its authors only."""
+    """Rarity in trainings: 0 common, 1 published runs only, 2 only by its authors."""
 
     @abstractmethod
     def programs(self, shape: PipelineShape) -> Programs:

@@ -10,8 +10,10 @@ from forerun.spaces.schedules.limited import limited
 from forerun.spaces.schedules.stage_times import Floats, StageTimes, excess
 
 VOCABULARY_BARRIERS = MappingProxyType({"vocab-1": (1.0, 2.0), "vocab-2": (1.0, 1.0), "interlaced": (1.5, 0.0)})
-"""Factor on the microbatches in flight, and how many more are kept, by where the vocabulary is: with a part of it on
-every stage one more for each barrier, interlaced half as many again (arXiv 2411.05288)."""
+"""Factor on in-flight microbatches, and number of additional ones, by placement of the vocabulary.
+
+With a part of it on every stage there is one more for each barrier, interlaced half as many again (arXiv 2411.05288).
+"""
 
 
 class OneFOneB(PipelineSchedule):

@@ -23,7 +23,7 @@ class StageTimes:
     multiplicity: Floats
     """Stages of the run (0 in padding)."""
     first: Floats
-    """Number of its first stage."""
+    """Number of the run's first stage."""
 
     def columns(self, some: NDArray[np.intp]) -> "StageTimes":
         """Return the stages of some strategies."""

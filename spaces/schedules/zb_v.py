@@ -124,7 +124,7 @@ class VeePasses:
     multiplicity: Floats
     """Devices of the run (0 in padding)."""
     first: Floats
-    """Number of its first device."""
+    """Number of the run's first device."""
 
 
 def zb_v_s(passes: VeePasses, pp: Floats, microbatches: Floats) -> Floats:

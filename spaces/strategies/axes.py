@@ -22,7 +22,7 @@ class Schedule(IntEnum):
     INTERLEAVED = 1
     """1F1B over several virtual stages per device (arXiv 2104.04473, section 2.2)."""
     GPIPE = 2
-    """All forwards, then all backwards (arXiv 1811.06965)."""
+    """All forward passes, followed by all backward passes (arXiv 1811.06965)."""
     ZB_H1 = 3
     """Zero-bubble H1: weight gradients fill the drain, memory as 1F1B (arXiv 2401.10241)."""
     ZB_V = 4
@@ -48,7 +48,7 @@ class Recompute(IntFlag):
 
     NONE = 0
     SELECTIVE = 1
-    """The attention core (arXiv 2205.05198); written core_attn together with other modules."""
+    """The attention core (arXiv 2205.05198); spelled core_attn together with other modules."""
     FULL = 2
     """Every layer from its input."""
     LAYERNORM = 4
@@ -74,24 +74,24 @@ MODULES: dict[str, Recompute] = {
     "moe": Recompute.MOE,
     "shared_experts": Recompute.SHARED_EXPERTS,
 }
-"""Modules that can be recomputed separately, in written order."""
+"""Modules that can be recomputed separately, in the order of output."""
 
 
 class Split(IntEnum):
     """Rules that assign layers to pipeline stages."""
 
     EVEN = 0
-    """The same number on every (virtual) stage."""
+    """Equal numbers on every (virtual) stage."""
     BALANCED = 1
-    """Numbers differ by one where the layers do not divide; the last stage, which also has the head, gets fewest."""
+    """Numbers that differ by at most one; the last stage, which also has the head, gets the fewest."""
     LIGHT_LAST = 2
     """The head counts as one layer of the last stage."""
     LIGHT_ENDS = 3
     """Embedding and head count as one layer of the first and of the last stage."""
     BY_COST = 4
-    """A stage ends with the layer that exceeds its share of the matrix work, head included (nanotron)."""
+    """A stage ends with the layer that exceeds its share of the matrix work, including the head (nanotron)."""
     LIGHT_MTP = 5
-    """Head, multi-token-prediction block and the head of that count as a layer each, all of the last stage."""
+    """Head, multi-token-prediction block and its head count as a layer each, on the last stage."""
 
 
 class Software(IntFlag):
@@ -99,16 +99,18 @@ class Software(IntFlag):
 
     NONE = 0
     TP_COMM_OVERLAP = 1
-    """Tensor-parallel collectives run under the matrix products."""
+    """Tensor-parallel collectives overlap the matrix products."""
     MOE_OVERLAP = 2
-    """Tokens of one microbatch travel while another one computes."""
+    """Expert traffic of one microbatch overlaps the computation of another."""
     DEEPEP = 4
-    """A token is sent once to every node that has experts for it."""
+    """A token is sent once to every node with experts for it."""
 
 
 CHOSEN = Software.MOE_OVERLAP
-"""Switches that cost memory: candidates have each on or off (axis ``switches``). The others cost none and slow no step,
-so that a search turns them on wherever they do something."""
+"""Switches that cost memory: candidates have each on or off (axis ``switches``).
+
+The others cost no memory and slow no step, so a search turns them on wherever they have an effect.
+"""
 
 SOFTWARE: dict[str, Software] = {
     "tp-comm-overlap": Software.TP_COMM_OVERLAP,
@@ -146,7 +148,7 @@ AXES = (
     "recompute_layers",
     "placement",
 )
-"""All axes in canonical order. ``dp`` is not one: it follows from ``gpus = dp * tp * pp * cp``."""
+"""All axes in canonical order. ``dp`` is not one of them: it follows from ``gpus = dp * tp * pp * cp``."""
 
 
 def _recomputes() -> dict[int, str]:
@@ -172,7 +174,7 @@ NAMED: dict[str, type[IntEnum] | type[IntFlag]] = {
     "placement": Placement,
     "switches": Software,
 }
-"""Axes whose choices have names."""
+"""Axes with named choices."""
 
 SPELLING: dict[str, dict[int, str]] = {
     "schedule": NAMES,
@@ -190,10 +192,12 @@ def schedules_in(files: str) -> dict[Schedule, str]:
 
 
 ALL_LAYERS = 0
-"""Choice of ``recompute_layers``: full recompute covers all layers, each from its own input. A choice above zero is a
-number of first layers of every (virtual) stage; those below are ``in_groups``."""
+"""Choice of ``recompute_layers``: full recompute covers all layers, each from its input.
+
+A positive choice is a number of first layers of every (virtual) stage; negative ones are ``in_groups``.
+"""
 ALL_REPLICAS = 0
-"""Choice of ``shard``: sharded states are shared out over all replicas (users write ``shard=all``, or nothing)."""
+"""Choice of ``shard``: states are sharded over all replicas (written ``shard=all``, or omitted)."""
 
 
 Choices = TypeVar("Choices", int, NDArray[np.int64])

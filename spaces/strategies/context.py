@@ -19,8 +19,10 @@ from forerun.spaces.workload import Workload
 
 _BEFORE_FLASH = ("Kepler", "Pascal", "Volta", "Turing")
 _COMPILED = ("TPU", "Trainium")
-"""Architectures whose programs XLA compiles, whatever the framework: memory-bound operators are fused, and the host
-launches a step as one program."""
+"""Architectures whose programs XLA compiles under any framework.
+
+Memory-bound operators are fused, and the host launches a step as one program.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +30,11 @@ class HeldMemory:
     """Peak memory of N strategies corrected by measured runs, shape N each."""
 
     parts: Mapping[str, NDArray[np.float64]]
-    """By ``MEMORY_PARTS``."""
+    """Bytes by ``MEMORY_PARTS``."""
     oom_risk: NDArray[np.float64]
-    """Probability (0 to 1) of running out of memory."""
+    """OOM risk (0 to 1)."""
     limit_bytes: NDArray[np.float64]
-    """Peak up to which each counts as fitting."""
+    """Limit of each peak."""
 
 
 class Correction(Protocol):
@@ -60,10 +62,12 @@ class Context:
     correction: Correction | None = None
     """None unless the context was calibrated to measured runs."""
     memory_share: float = 1.0
-    """Share of a device's memory up to which a strategy counts as fitting (0 to 1)."""
+    """Share (0 to 1) of device memory up to which a strategy fits."""
     oom_risk: float | None = None
-    """Highest risk of running out of memory, if the user bounded it; ``memory_share`` is its equivalent without
-    measured runs."""
+    """Highest OOM risk, if the user limited it.
+
+    ``memory_share`` is its equivalent without measured runs.
+    """
     free_software: Software = Software.NONE
     """Switches that a search turns on where they pay."""
 

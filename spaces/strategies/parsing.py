@@ -24,7 +24,7 @@ _WORD = re.compile(r"(dp|tp|pp|cp|etp|ep|mbs|vpp|zero|shard)=?(\d+)")
 _HALVES = re.compile(r"(dp|tp|mbs)=?(\d+)/(\d+)")
 _OFFLOAD = re.compile(rf"({'|'.join(OFFLOAD_WORDS)})=([\d.*]+(?:,[\d.*]+)*)(?=[\s,]|$)", re.IGNORECASE)
 MOST_DIGITS, MOST_STAGES = 9, 10_000
-"""Of a number of a strategy, and pipeline stages: models have as many layers at most (``models.schema``)."""
+"""Limits of digits of a number, and of pipeline stages (the limit of a model's layers, ``models.schema``)."""
 _ENTRY = r"(?:none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::\d+)?(?:\*\d+)?"
 _STAGES = re.compile(rf"recompute=({_ENTRY}(?:,{_ENTRY})+)(?=[\s,]|$)", re.IGNORECASE)
 

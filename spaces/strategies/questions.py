@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 Choose = Callable[[str, Sequence[int]], int]
-"""``choose(name, choices) -> choice``: how a question is answered."""
+"""``choose(name, choices) -> choice``: function that answers a question."""
 Built = TypeVar("Built")
 
 

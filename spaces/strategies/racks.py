@@ -22,7 +22,7 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray
 
 SPANS = ("tp", "cp", "ep", "etp", "gpus")
-"""Columns that decide the placement of groups in racks."""
+"""Columns that determine the placement of groups in racks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,13 @@ class RackUse:
     """Placement of the devices of one strategy in racks."""
 
     segment: int
-    """Devices that are placed together, each segment inside a rack; 0 if the scheduler takes no segment size."""
+    """Devices placed together, each segment inside a rack; 0 if the scheduler has no segment size."""
     used: int
-    """Devices used of every rack, the last one perhaps less."""
+    """Devices used of every rack; of the last one possibly fewer."""
     racks: int
     """Number of racks in use."""
     domain: int
-    """Consecutive ranks that certainly share a rack: groups that span at most as many, and divide it, are inside."""
+    """Consecutive ranks that certainly share a rack: groups whose span divides it are inside a rack."""
 
 
 def rack_devices(cluster: Cluster) -> int:

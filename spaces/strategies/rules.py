@@ -55,17 +55,17 @@ class Rule:
     """One law."""
 
     code: str
-    """Reason under which rejected candidates are counted."""
+    """Reason code under which rejected candidates are counted."""
     meaning: str
-    """The violation, as a text."""
+    """Description of the violation."""
     axes: tuple[str, ...]
-    """The axes that it reads."""
+    """Axes that it reads."""
     illegal: Callable[[Columns, Context], Mask]
-    """Mask of the rows that break it."""
+    """Function for the mask of rows that break it."""
     message: Callable[[Mapping[str, int], Context], str]
-    """The values of one broken strategy and the nearest fix."""
+    """Function for the message: the values of one broken strategy and the nearest fix."""
     asked: str | None = None
-    """Axis whose choice 0 keeps the law, whatever the others are."""
+    """Axis whose choice 0 satisfies the law for any other values."""
 
     @property
     def depth(self) -> int:
@@ -317,7 +317,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-"""All laws of axes in the order in which their reasons are counted."""
+"""All laws of axes, in the order of counting their reasons."""
 SWITCHES = Rule(
     code="software",
     meaning="a switch of the software does nothing here, or the framework does not run it with these degrees",
@@ -325,7 +325,7 @@ SWITCHES = Rule(
     illegal=not_running,
     message=why_not("software"),
 )
-"""The law of switches, which follow from the axes in a space and are named in a strategy."""
+"""Law of switches, which follow from the axes in a space and are explicit in a strategy."""
 
 
 def violations(values: Mapping[str, int], context: Context) -> list[tuple[str, str]]:

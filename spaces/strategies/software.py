@@ -24,7 +24,7 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import Columns, IntArray, Mask
 
 READ_BY_SOFTWARE = ("tp", "ep", "etp", "pp", "vpp", "sp", "recompute", "dp", "mbs")
-"""Columns that say which switches do anything."""
+"""Columns that determine which switches have an effect."""
 
 
 def names_of(software: int) -> list[str]:
@@ -105,7 +105,7 @@ def _setting(words: str) -> tuple[str, str]:
 
 
 _WORSE: Mapping[str, tuple[str, ...]] = {"dispatcher=deepep": ("allgather", "alltoall")}
-"""Settings other than "off" that are never faster than the one to which a switch is turned."""
+"""Settings other than "off" that are never faster than the setting to which a switch is turned."""
 
 
 def running(context: Context, software: int) -> Context:
@@ -173,8 +173,11 @@ def settled(context: Context, strategy: Strategy) -> Strategy:
 
 
 SettledBy = tuple[int, ...]
-"""All that decides which switches a search turns on for a strategy: numbers of ``READ_BY_SOFTWARE``, then the tp of its
-second half, its choice of ``switches``, and what its stages recompute."""
+"""Values that determine the switches which a search turns on for a strategy.
+
+They are the numbers of ``READ_BY_SOFTWARE``, the tp of its second half, its choice of ``switches``, and the recompute
+of its stages.
+"""
 
 
 def settled_by(strategy: Strategy) -> SettledBy:
@@ -212,9 +215,9 @@ class Condition:
     """Condition under which a switch has an effect and its framework supports it."""
 
     met: Callable[[Columns, Context], Mask]
-    """Mask [N] of the candidates that have it."""
+    """Function for the mask [N] of candidates that satisfy it."""
     requirement: str
-    """The condition as a text."""
+    """Description of the condition."""
 
 
 def without_degrees(columns: Columns, context: Context) -> Mask:

@@ -12,7 +12,7 @@ from forerun.spaces.strategies.table import IntArray, StrategyTable
 from forerun.spaces.strategies.walk import LATER, EnumeratedPart, Hopeless, below, enumerated, prefixes
 
 DEGREES = AXES[: AXES.index("etp") + 1]
-"""Axes that are degrees of parallelism, ``dp`` apart."""
+"""Axes that are degrees of parallelism, without ``dp``."""
 IDEA = AXES[: AXES.index("etp")]
 """Axes that distinguish ideas; the others distinguish variants of one idea."""
 

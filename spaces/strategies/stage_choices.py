@@ -17,7 +17,7 @@ from forerun.spaces.strategies.stage_offload import StageOffload
 
 _ENTRY = re.compile(r"(none|selective|full|[a-z_]+(?:\+[a-z_]+)*)(?::(\d+))?(?:\*(\d+))?")
 MOST_STAGES = 100_000
-"""Bound on stages that one word of a strategy writes out."""
+"""Limit of stages listed by one word of a strategy."""
 
 
 class StageRecompute(NamedTuple):

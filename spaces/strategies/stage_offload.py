@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHARE = r"(?:0(?:\.\d{1,4})?|1(?:\.0{1,4})?)"
 _ENTRY = re.compile(rf"({_SHARE})(?:\*(\d{{1,6}}))?")
 EIGHTHS = 8
-"""Parts of 1 in which a search counts shares."""
+"""Number of equal parts of 1 in the shares of a search."""
 OFFLOAD_WORDS = ("optimizer-offload", "activation-offload")
 """Words of a strategy, in the order of the fields of ``StageOffload``."""
 
@@ -26,7 +26,7 @@ class StageOffload(NamedTuple):
     """Shares (0 to 1) of one stage's tensors in host memory."""
 
     optimizer: float = 0.0
-    """Of its optimizer states, which the host updates."""
+    """Share of its optimizer states, which the host updates."""
     activations: float = 0.0
     """Share of the activations that its layers keep, including the inputs of recomputed layers."""
 

@@ -44,7 +44,7 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, IntArray, axis_values, strategy_of, table_of
 
 AT_ONCE = 4096
-"""Candidates whose legality is checked together in a walk."""
+"""Candidates whose legality is checked together in an enumeration."""
 _DROPPED = ("sp", "zero", "shard", "placement")
 """Axes that may have no effect in one half of the stages."""
 
@@ -59,15 +59,15 @@ class StagedSpace:
 
     flat: StrategySpace
     reach: int = 4
-    """Layers by which a boundary between two stages may be off its even place; 0: by rule only."""
+    """Layers by which a boundary between two stages may differ from its even place; 0: only by rule."""
     recompute: bool = False
-    """Every stage may have any of the flat choices, and full recompute of some layers if the framework offers it."""
+    """Whether every stage may have any flat choice, and full recompute of some layers if the framework has it."""
     halves: bool = False
-    """The second half of the stages may have another tp."""
+    """Whether the second half of the stages may have another tp."""
     offload: bool = False
-    """Every stage may keep shares of its optimizer states and activations on the host, as far as the framework can."""
+    """Whether every stage may keep shares of optimizer states and activations on the host, if the framework can."""
     _switches: dict[SettledBy, Software | None] = field(default_factory=dict, compare=False, repr=False)
-    """The switches that a search turns on, by the values that decide them; a walk looks them up in every step."""
+    """Cached switches that a search turns on, by the values that determine them."""
 
     def __post_init__(self) -> None:
         if self.reach < 0:

@@ -13,7 +13,7 @@ from forerun.spaces.strategies.strategy import Strategy
 from forerun.spaces.strategies.table import CUSTOM_SPLIT
 
 PREDICTING = 3
-"""Layers that a last stage with a multi-token-prediction block gives up for it and two heads."""
+"""Layers removed from a last stage with a multi-token-prediction block and two heads."""
 
 
 def split_is_legal(layers: int, virtual_stages: int, split: int) -> bool:

@@ -46,46 +46,48 @@ class Strategy:
     """
 
     dp: int = 1
-    """Data-parallel replicas; with ``second_tp`` those of the first half of the stages (``half`` has both)."""
+    """Data-parallel replicas; with ``second_tp`` of the first half of the stages (``half`` has both)."""
     tp: int = 1
-    """Tensor-parallel degree; with ``second_tp`` that of the first half."""
+    """Tensor-parallel degree; with ``second_tp`` of the first half."""
     pp: int = 1
     """Pipeline stages."""
     cp: int = 1
     """Context-parallel degree: ranks that share each sequence."""
     ep: int = 1
-    """Expert-parallel degree. Experts reuse the same devices: ``dp * cp * tp = edp * ep * etp`` on every stage."""
+    """Expert-parallel degree. Experts use the same devices: ``dp * cp * tp = edp * ep * etp`` on every stage."""
     etp: int = 1
     """Tensor-parallel degree of the experts."""
     mbs: int = 1
-    """Sequences of a replica and microbatch; with ``second_tp`` those of the first half."""
+    """Sequences per replica and microbatch; with ``second_tp`` of the first half."""
     vpp: int = 1
     """Virtual stages of a pipeline rank."""
     schedule: Schedule = Schedule.ONE_F_ONE_B
     """Order of passes."""
     split: Split = Split.EVEN
-    """Rule by which layers are divided among stages."""
+    """Rule that assigns layers to stages."""
     zero: int = 0
-    """Sharding stage: 1 optimizer states, 2 gradients too, 3 parameters too (ZeRO, arXiv 1910.02054)."""
+    """ZeRO stage: 1 optimizer states, 2 also gradients, 3 also parameters (arXiv 1910.02054)."""
     shard: int = ALL_REPLICAS
-    """Neighbouring replicas (of ``dp * cp``) that share one set of what ``zero`` shards, of which the others have
-    copies; 0: all of them share one, which is also what a ``shard`` of ``dp * cp`` becomes."""
+    """Neighbouring replicas (of ``dp * cp``) that share one set of the states sharded by ``zero``.
+
+    The others have copies; 0: all of them share one, which ``dp * cp`` is converted to.
+    """
     sp: bool = False
-    """Sequence parallel: norms and dropout are cut by sequence over tensor ranks."""
+    """Sequence parallelism: norms and dropout are divided by sequence over tensor ranks."""
     recompute: Recompute = Recompute.NONE
-    """Modules that are recomputed in the backward pass."""
+    """Modules recomputed in the backward pass."""
     recompute_layers: int = ALL_LAYERS
-    """Layers of full recompute: ``ALL_LAYERS``, so many first ones of every (virtual) stage, or ``in_groups``."""
+    """Layers of full recompute: ``ALL_LAYERS``, a number of first ones of every (virtual) stage, or ``in_groups``."""
     placement: Placement = Placement.TP_CP_EP_DP_PP
     """Order of the axes in device numbering."""
     layers_per_stage: tuple[int, ...] | None = None
     """Layers of every pipeline stage, in place of ``split``; None: by rule."""
     second_tp: int | None = None
-    """Tensor-parallel degree of the second half of the stages; None: the same."""
+    """Tensor-parallel degree of the second half of the stages; None: equal."""
     stage_recompute: tuple[StageRecompute, ...] | None = None
-    """Recompute of every stage, in place of ``recompute``; None: the same on all."""
+    """Recompute of every stage, in place of ``recompute``; None: equal on all stages."""
     stage_offload: tuple[StageOffload, ...] | None = None
-    """Offload of every stage to host memory; None: that of the software's switches."""
+    """Offload of every stage to host memory; None: by the software's switches."""
     software: Software = Software.NONE
     """Switches that it turns on in addition to the framework's."""
 

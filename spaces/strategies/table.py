@@ -20,15 +20,17 @@ Columns = Mapping[str, IntArray]
 Mask = NDArray[np.bool_]
 
 CUSTOM_SPLIT = 100
-"""Split values from here on name an explicit tuple of layers per stage: ``custom_splits[value - CUSTOM_SPLIT]``."""
+"""Split values from this one on are explicit layers per stage: ``custom_splits[value - CUSTOM_SPLIT]``."""
 
 COLUMNS = (*AXES, "dp", "software")
-"""All columns of a table: the axes, the degree that follows from them, and all switches of the software that are on:
-those of the axis ``switches``, and those that follow."""
+"""All columns of a table: the axes, the degree that follows from them, and all switches that are on.
+
+Switches are those of the axis ``switches``, and those that follow from the axes.
+"""
 
 _DENSE_KEYS = 1 << 18
 SPARSE = 8
-"""Possible values over rows from which on sorting the rows is quicker than a look at every value."""
+"""Ratio of possible values to rows from which sorting the rows is faster than checking every value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +38,9 @@ class Distinct:
     """Distinct combinations of some columns, K of N rows."""
 
     rows: NDArray[np.intp]
-    """One representative row of each, shape K."""
+    """One representative row of each combination, shape K."""
     inverse: NDArray[np.intp]
-    """The combination of every row, shape N."""
+    """Index of every row's combination, shape N."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +50,11 @@ class StrategyTable:
     choices: Mapping[str, IntArray]
     """Choices of each axis, by name."""
     codes: Mapping[str, CodeArray]
-    """Index into that of every row, shape N."""
+    """Index of every row into the axis's choices, shape N."""
     index: IntArray
-    """Place in the space that they come from, shape N."""
+    """Index in the source space, shape N."""
     custom_splits: tuple[tuple[int, ...], ...] = ()
-    """Layers per stage of splits that follow no rule."""
+    """Layers per stage of splits without a rule."""
     stage_choices: tuple[StageChoices | None, ...] = ()
     """Differences between the stages of each row; empty if all rows are flat."""
 

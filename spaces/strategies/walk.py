@@ -24,14 +24,16 @@ from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_soft
 from forerun.spaces.strategies.table import COLUMNS, CodeArray, IntArray, Mask, StrategyTable
 
 ASKED_AFTER = "mbs"
-"""The axis after which ``hopeless`` is applied to prefixes: later axes multiply candidates and hardly change their
-time."""
+"""The axis after which ``hopeless`` is applied to prefixes.
+
+Later axes multiply candidates and hardly change their time.
+"""
 _EARLIER = AXES[: AXES.index(ASKED_AFTER) + 1]
 LATER = AXES[len(_EARLIER) :]
 AT_ONCE = 1 << 22
-"""Candidates below prefixes, legal or not, that are grown at once: bounds memory however dense a space becomes."""
+"""Candidates below prefixes, legal or not, that are grown at once, which limits memory in any space."""
 Hopeless = Callable[[StrategyTable], Mask]
-"""Marks the prefixes (a table of the axes up to ``ASKED_AFTER``) that have no wanted candidate below them."""
+"""Function that marks the prefixes (a table of axes up to ``ASKED_AFTER``) without a wanted candidate below."""
 
 
 def _read_by(rule: Rule) -> tuple[str, ...]:
@@ -60,9 +62,9 @@ class EnumeratedPart:
     table: StrategyTable
     """Legal candidates."""
     rejected: Counter[str]
-    """Illegal ones by reason code."""
+    """Number of illegal candidates by reason code."""
     passed: int
-    """Legal ones that a bound excluded without scoring."""
+    """Number of legal candidates that a bound excluded without scoring."""
 
 
 def enumerated(

@@ -11,8 +11,11 @@ from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
 
 COPIES = {"replicate": False, "average": True}
-"""Words in place of an axis: devices that repeat the work; whether the gradients of their weights are added up among
-all copies, as a data-parallel wrapper around all devices does."""
+"""Names, in place of an axis, for devices that repeat the work.
+
+The values say whether the gradients of their weights are summed over all copies, as by a data-parallel wrapper around
+all devices.
+"""
 
 _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 

@@ -47,13 +47,13 @@ _KEY_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "framework placement": ("devices",),
     }
 )
-"""Keys of a node that each law of flat strategies speaks about."""
+"""Keys of a node for each law of flat strategies."""
 
 _HEADS, _EXPERTS = ("heads", "kv heads"), ("experts", "expert folding", "expert tensor")
 _OTHERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"attention": _EXPERTS, "mlp": _HEADS, "embedding": _HEADS, "head": _HEADS}
 )
-"""Laws that say nothing about a module, or about an end of the model."""
+"""Laws that do not apply to a module, or to an end of the model."""
 
 _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 
@@ -64,8 +64,10 @@ class TreeStrategies:
 
     tree: ResolvedTree
     of_leaf: tuple[tuple[Strategy, ...], ...]
-    """Flat strategies with the settings of the leaves, by virtual stage. Modules of one layer that are configured alike
-    are one leaf."""
+    """Flat strategies with the settings of the leaves, by virtual stage.
+
+    Equally configured modules of one layer are one leaf.
+    """
 
     @property
     def first(self) -> Strategy:
@@ -79,7 +81,7 @@ class TreeStrategies:
 
 
 Broken = dict[Strategy, list[tuple[str, str]]]
-"""Laws that flat strategies break in a context, by code and in words."""
+"""Laws that flat strategies break in a context, by code and message."""
 
 
 def legal_tree(context: Context, tree: ResolvedTree, known: Broken | None = None) -> TreeStrategies:

@@ -22,19 +22,19 @@ class Leaf:
 
     layer: str
     module: str = ""
-    """Empty for a whole layer."""
+    """Name of the module; empty for a complete layer."""
     compute: Computation
     zero: int
-    """Stage of sharding."""
+    """ZeRO stage."""
     shard: int
     """Replicas that share one set of slices (0: all)."""
     host: frozenset[str]
     """Tensors in host memory."""
     recompute: Recompute
     place: KeyPath
-    """Keys to the node that configures it."""
+    """Keys that lead to the node that configures it."""
     layouts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Parts by axis of the ``LAYOUTS`` that it states."""
+    """Parts by axis of its explicit ``LAYOUTS``."""
 
     @property
     def name(self) -> str:
@@ -50,9 +50,9 @@ class Stage:
     devices: tuple[int, ...]
     leaves: tuple[Leaf, ...]
     in_flight: int | None
-    """Most microbatches whose activations it keeps; None where the order decides."""
+    """Limit of its in-flight microbatches; None where the schedule decides."""
     place: KeyPath
-    """Keys to its node."""
+    """Keys that lead to its node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ResolvedTree:
 
     order: Schedule
     microbatches: int
-    """Of a replica and step."""
+    """Microbatches of a replica and step."""
     stages: tuple[Stage, ...]
     """Virtual stages in model order."""
     groups: tuple[tuple[int, ...], ...]
@@ -88,7 +88,7 @@ class ResolvedTree:
 
 
 _Placed = dict[Unit, tuple[Leaf, Node | None]]
-"""Every unit's leaf, still without its name, and the node of its stage."""
+"""Leaf of every unit, without its name, and the node of its stage."""
 
 _DEFAULT_COMPUTE = Computation(tp=1, cp=1, ep=1, etp=1, sp=False)
 _DEFAULT_MEMORY = over(Memory(shard=ALL_REPLICAS, host=frozenset()), Memory.zero(0))

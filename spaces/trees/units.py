@@ -8,7 +8,7 @@ from forerun.spaces.trees.names import matching_layers
 from forerun.spaces.trees.values import Node, TreeError
 
 Unit = tuple[str, str]
-"""A layer's name and one of its modules ("" where it has none)."""
+"""A layer's name and one of its modules ("" for none)."""
 
 
 def units_of(layers: Sequence[str], modules: Sequence[str]) -> tuple[Unit, ...]:

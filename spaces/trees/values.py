@@ -15,7 +15,7 @@ KeyPath = tuple[str | int, ...]
 Setting = TypeVar("Setting", "Computation", "Memory", "Timing")
 
 LAYOUTS = ("output", "output_gradient", "input")
-"""Tensors of operators that may be cut in other parts than their operator."""
+"""Tensors of operators that may be cut differently from their operator."""
 HOST_TENSORS = ("activations", "optimizer", "parameters")
 """Tensors that may be kept in host memory."""
 ZERO_TENSORS = ("optimizer", "gradients", "parameters")
@@ -33,12 +33,14 @@ class Computation:
     etp: int | None = None
     sp: bool | None = None
     cut: Mapping[str, int] | None = None
-    """Parts by axis of each operator instead, for operator graphs ({"batch": 2, "out": 4}, the innermost last)."""
+    """Parts by axis of each operator, for operator graphs ({"batch": 2, "out": 4}, the innermost last)."""
     deal: bool | None = None
-    """Every layer is whole on one device of the stage, and layers are distributed over all of them (embedding
-    tables)."""
+    """Whether every layer is undivided on one device of the stage, with the layers distributed over all devices.
+
+    This is for embedding tables.
+    """
     on: tuple[int, ...] | None = None
-    """Devices of the stage that operators run on, for operator graphs; () for all of them."""
+    """Devices of the stage for the operators, in operator graphs; () for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +48,21 @@ class Memory:
     """Placement of a layer's tensors in memory; None: the parent's."""
 
     optimizer: bool | None = None
-    """Replicas keep the states in slices instead of copies."""
+    """Whether replicas shard the optimizer states instead of copying them."""
     gradients: bool | None = None
-    """Likewise."""
+    """Whether replicas shard the gradients."""
     parameters: bool | None = None
-    """Likewise."""
+    """Whether replicas shard the parameters."""
     shard: int | None = None
     """Neighbouring replicas that share one set of slices (0: all)."""
     host: frozenset[str] | None = None
-    """Those of ``HOST_TENSORS`` that are kept in host memory."""
+    """Tensors of ``HOST_TENSORS`` in host memory."""
     output: Mapping[str, int] | None = None
-    """Parts by axis of an operator's output, for operator graphs, where not as the operator is cut."""
+    """Parts by axis of an operator's output, for operator graphs, if not the operator's."""
     output_gradient: Mapping[str, int] | None = None
-    """Likewise of its gradient, where not as the output."""
+    """Parts by axis of its gradient, if not the output's."""
     input: Mapping[str, int] | None = None
-    """Likewise of the model's input, before the operator reads it."""
+    """Parts by axis of the model's input before the operator reads it."""
 
     @classmethod
     def zero(cls, stage: int) -> "Memory":
@@ -89,12 +91,11 @@ class Timing:
     """Schedule of a layer's passes; None: the parent's."""
 
     order: Schedule | None = None
-    """Of the whole step: at the root only."""
+    """Schedule of the step, only at the root."""
     microbatches: int | None = None
-    """Likewise."""
+    """Microbatches of the step, only at the root."""
     in_flight: tuple[int, ...] | None = None
-    """Most microbatches whose activations a stage keeps, one number for a stage or, at the root, one for each pipeline
-    rank."""
+    """Limit of in-flight microbatches: one number for a stage or, at the root, one for each pipeline rank."""
     recompute: Recompute | None = None
 
 
@@ -104,17 +105,17 @@ class Node:
 
     name: str = ""
     layers: tuple[str, ...] | None = None
-    """Names, or ranges like "0-15"; None for all that the parent has."""
+    """Names, or ranges like "0-15"; None for all layers of the parent."""
     modules: tuple[str, ...] | None = None
-    """Those of its layers that it configures, of ``forerun.spaces.models.modules.MODULES``; None for whole layers."""
+    """Modules of its layers that it configures (``forerun.spaces.models.modules.MODULES``); None: complete layers."""
     devices: tuple[int, ...] = ()
-    """Their numbers in the cluster, tensor ranks next to each other; () where the node is no stage."""
+    """Device numbers in the cluster, with tensor ranks adjacent; () where the node is not a stage."""
     compute: Computation = field(default_factory=Computation)
     memory: Memory = field(default_factory=Memory)
     schedule: Timing = field(default_factory=Timing)
     children: tuple["Node", ...] = ()
     place: KeyPath = ()
-    """Keys that lead to it in the document it was read from."""
+    """Keys that lead to it in its document."""
 
 
 class TreeError(RequestError):

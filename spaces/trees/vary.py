@@ -31,19 +31,19 @@ class Variation:
     """Changes of a flat strategy by a tree; None: unchanged."""
 
     strategy: Strategy
-    """Legal, and flat within its stages."""
+    """The strategy, legal and flat within its stages."""
     attention: Cutting | None = None
     mlp: Cutting | None = None
     vocabulary: Cutting | None = None
-    """Embedding and head."""
+    """Degrees of embedding and head."""
     recompute: Recompute | None = None
-    """Of all layers."""
+    """Recompute of all layers."""
     recomputed: tuple[int, ...] = ()
-    """Number of first layers of every virtual stage that are also recomputed in full."""
+    """Number of first layers of every virtual stage that are fully recomputed in addition."""
     module: str = ""
-    """Of these only this module; empty: all of them."""
+    """Recomputed module of these layers; empty: all modules."""
     host: tuple[str, ...] = ()
-    """Tensors of all layers that are kept in host memory."""
+    """Tensors of all layers in host memory."""
 
     @property
     def changes(self) -> tuple[str, ...]:

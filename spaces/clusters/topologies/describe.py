@@ -13,7 +13,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import read_text
 
 TOPOLOGY_ENDINGS = (".xml", ".txt", ".topo")
-"""NCCL's XML, and the text of nvidia-smi under the names it is usually kept by."""
+"""Suffixes of NCCL's XML, and of the text of nvidia-smi under its usual names."""
 
 
 def read_topology(path: Path) -> NodeTopology:

@@ -9,12 +9,12 @@ from forerun.spaces.errors import RequestError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _PRODUCT = re.compile(r"\s*GPU [0-9, ]+:(.+)|\|\s+[0-9]+\s+(\S.*?)\s+(?:On|Off)\s*\|")
-"""A line of ``nvidia-smi -L``, or of the table that ``nvidia-smi`` prints."""
+"""A line of ``nvidia-smi -L``, or of the table of ``nvidia-smi``."""
 _RELATION = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PIX|NV[0-9]{1,3}")
 _FAR = ("SYS", "SOC")
 _NEAR = ("PIX", "PXB")
 _MOST = 256
-"""Devices and network ports that one node has at most."""
+"""Largest number of devices and network ports of one node."""
 
 
 def read_smi_matrix(text: str, *, source: str) -> NodeTopology:

@@ -17,9 +17,9 @@ from forerun.spaces.errors import RequestError
 _GPU_CLASSES, _NIC_CLASSES = ("0x0300", "0x0302"), ("0x0200", "0x0207")
 _SWITCH_CLASS = "0x0680"
 _FABRIC = "fffffff:ff:ff.0"
-"""Target of the links to switches that no PCI address shows."""
+"""Target of links to switches without a PCI address."""
 _LARGEST = 1 << 20
-"""Any count or speed above this is a mistake: 1 Tb/s in the Mb/s of the file."""
+"""Limit of counts and speeds; more is a mistake: 1 Tb/s in the Mb/s of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def _device(pci: Element) -> str | None:
 
 
 _LINK_TAGS = ("nvlink", "xgmi")
-"""Elements of a GPU that are its links to others, in NCCL's and in RCCL's files."""
+"""Elements for the links of a GPU to others, in NCCL's and in RCCL's files."""
 
 
 def _links(

@@ -9,31 +9,31 @@ class NodeTopology:
     """One node of a topology file. Devices of a socket have consecutive numbers."""
 
     source: str
-    """The file."""
+    """Path of the file."""
     device: str | None
-    """Catalogue name, None where the file does not say."""
+    """Catalogue name, None where the file does not have it."""
     socket_of: tuple[int, ...]
     """NUMA node of every device."""
     switch_of: tuple[int, ...]
     """PCIe switch of every device."""
     links: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    """NVLinks between pairs."""
+    """Number of NVLinks between pairs."""
     switch_links: tuple[int, ...] | None = None
-    """NVLinks of every device to a switch, None where the file says nothing of NVLink."""
+    """NVLinks of every device to a switch, None where the file has no NVLink."""
     pcie_bytes_per_s: float | None = None
-    """Link of a device to its host, None where not stated."""
+    """Rate of a device's link to its host, None where not stated."""
     nics: int = 0
-    """Network ports of the fastest kind."""
+    """Number of network ports of the fastest kind."""
     nic_bytes_per_s: float | None = None
-    """Rate of one, None where not stated."""
+    """Rate of one port, None where not stated."""
     network: str | None = None
     """Kind of these ports, None where not stated."""
     near: bool = False
-    """Every device has a port of its own behind the same PCIe switch."""
+    """Whether every device has its own port behind the same PCIe switch."""
     hosts: int = 1
-    """Nodes that the file spans (a multi-node NVLink domain)."""
+    """Number of nodes in the file (a multi-node NVLink domain)."""
     notes: tuple[str, ...] = ()
-    """Parts that were left out, with the reason."""
+    """Omitted parts, with the reason."""
 
     @property
     def devices(self) -> int:

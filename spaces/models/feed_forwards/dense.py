@@ -10,9 +10,9 @@ class FeedForward:
     """A dense MLP."""
 
     hidden: int
-    """Its inner width."""
+    """Inner width."""
     gated: bool
-    """Three matrices in place of two."""
+    """Whether it has three matrices in place of two."""
     bias: bool = False
 
     def steps(self, hidden: int) -> tuple[Step, ...]:

@@ -15,28 +15,31 @@ class MixtureOfExperts:
     top_k: int
     """Number of experts that a token visits."""
     expert_hidden: int
-    """Inner width of each."""
+    """Inner width of each expert."""
     gated: bool
-    """Three matrices each in place of two."""
+    """Whether each has three matrices in place of two."""
     shared_hidden: int = 0
     """Total inner width of the experts that every token visits (0: none)."""
     shared_gate: bool = False
-    """A sigmoid gate scales their output (Qwen2-MoE)."""
+    """Whether a sigmoid gate scales their output (Qwen2-MoE)."""
     router_bias: bool = False
-    """One bias per expert."""
+    """Whether the router has one bias per expert."""
     expert_bias: bool = False
-    """Biases of the experts' products."""
+    """Whether the experts' products have biases."""
     groups: int = 1
-    """Number of groups of experts of equal size."""
+    """Number of equally large groups of experts."""
     top_groups: int = 1
-    """Groups from which a token's experts are chosen (group-limited routing, DeepSeek-V3, arXiv 2412.19437, section
-    2.1.2)."""
+    """Number of groups from which a token's experts are chosen.
+
+    This is group-limited routing (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+    """
     null_experts: int = 0
-    """Choices of the router that compute nothing and return their token (LongCat-Flash, arXiv 2509.01322, section
-    2.1)."""
+    """Number of the router's choices that compute nothing and return their token.
+
+    Source: LongCat-Flash (arXiv 2509.01322, section 2.1).
+    """
     latent: int = 0
-    """Width of the vector that experts read and write instead of the model's, made by two products that every token
-    passes (Nemotron 3; 0: none)."""
+    """Width of the experts' input and output if not the model's; two products for every token (Nemotron 3; 0: none)."""
     router_extra: int = 0
     """Further router parameters."""
     unvisited: int = 0

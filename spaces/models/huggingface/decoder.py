@@ -16,10 +16,10 @@ from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOf
 from forerun.spaces.models.parts import Mixer
 
 Switch: TypeAlias = bool | str
-"""A fact of the code (true, false), or the name of the flag in the configuration that decides it."""
+"""A fixed value (true, false), or the name of the flag in the configuration."""
 
 MixerRule: TypeAlias = Callable[[Fields, Attention], Mixer | None]
-"""Makes the mixer of a layer type; the attention is that of the model's full layers."""
+"""Function that makes the mixer of a layer type; its attention is that of the model's full layers."""
 
 
 _SUFFIX = {FULL: "", SLIDING: "-window", CHUNKED: "-chunk", "linear_attention": "-linear"}
@@ -39,13 +39,13 @@ class Decoder:
     nested: tuple[str, ...] = ()
     """Mappings whose fields belong to the outer level (DBRX: attention, feed-forward)."""
     defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Sizes where the configuration has none."""
+    """Default sizes."""
     harmless: tuple[str, ...] = ()
-    """Fields that change nothing modelled."""
+    """Fields without an effect on the model."""
     tied: bool = False
     """Default of ``tie_word_embeddings``."""
     separate_head: bool = False
-    """The head has a separate table even where embeddings are tied."""
+    """Whether the head has a separate table even where embeddings are tied."""
     causal: bool = True
     norms: int | Count = 2
     """Norms of a layer, given its number as ``index``."""
@@ -57,9 +57,9 @@ class Decoder:
     mixers: Mapping[str, MixerRule] = field(default_factory=lambda: MappingProxyType({}))
     """Rules for layer types other than full, sliding and chunked attention."""
     shares_weights: Count | None = None
-    """Whether a layer, given its number as ``index``, has the weights of an earlier one."""
+    """Whether a layer, given its number as ``index``, uses the weights of an earlier one."""
     layer_rule: Callable[[Fields, Layer, int], Layer] | None = None
-    """Changes each layer, given its number."""
+    """Function that changes each layer, given its number."""
     attends: bool = True
     """False: no layer has softmax attention."""
     feeds: bool = True
@@ -73,23 +73,23 @@ class Decoder:
     sinks: bool = False
     kv_heads: Count | None = None
     floor_head_dim: bool = False
-    """Heads that do not divide the width are narrower than it together."""
+    """Whether the head width is rounded down where heads do not divide the model's width."""
     gated: bool = True
     mlp_bias: Switch = False
     ffn_width: Count | None = None
-    """Inner width of a dense feed-forward where it is not ``intermediate_size``."""
+    """Field of a dense feed-forward's inner width if not ``intermediate_size``."""
     experts: mixtures.Experts | None = field(default_factory=mixtures.Experts)
     """Properties of the experts; None: mixtures are not read."""
     learned_positions: int | None = None
-    """Rows of the position table beyond ``max_position_embeddings``; None: no table."""
+    """Rows of the position table in addition to ``max_position_embeddings``; None: no table."""
     rotary: bool = True
-    """Queries and keys are rotated where there is no table."""
+    """Whether queries and keys are rotated where there is no table."""
     token_types: bool = False
     head: bool = True
     head_transform: bool = False
     lm_head_bias: Switch = False
     embedding_width: str | None = None
-    """Field with the columns of the token table where they are not the model's."""
+    """Field with the columns of the token table if not the model's width."""
     layer_extra: Count | None = None
     """Further parameters of each layer."""
     model_extra: Count | None = None

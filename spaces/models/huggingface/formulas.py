@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from forerun.spaces.models.huggingface.fields import Fields
 
 Count: TypeAlias = Callable[..., int]
-"""Computes parameters or columns: a formula, or a function in its place."""
+"""Function for a number of parameters or columns: a formula, or Python code."""
 
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = MappingProxyType(
     {

@@ -16,7 +16,7 @@ from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts
 from forerun.spaces.models.shapes import check_heads
 
 LayerRule: TypeAlias = Callable[[Fields, Layer, int], Layer]
-"""Changes one layer, given its number."""
+"""Function that changes one layer, given its number."""
 
 
 def _dense(layer: Layer, hidden: int) -> Layer:
@@ -227,4 +227,4 @@ LAYER_RULES: Mapping[str, LayerRule] = MappingProxyType(
         )
     }
 )
-"""Rules by the names that the tables use."""
+"""Rules by their names in the tables."""

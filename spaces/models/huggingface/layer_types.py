@@ -12,7 +12,7 @@ from forerun.spaces.models.huggingface.formulas import Count, Formula
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = "linear_attention"
 Pattern: TypeAlias = Callable[[Fields, int], Sequence[str]]
-"""Makes the types of all layers, given their number."""
+"""Function that makes the types of all layers, given their number."""
 
 _SPELLINGS = {"attention": FULL, "global": FULL, "full": FULL, "local": SLIDING, "sliding": SLIDING}
 
@@ -24,7 +24,7 @@ _PATTERN_FIELDS = (
     "layer_switch",
     "max_window_layers",
 )
-"""Fields from which a list of layer types is derived; they are redundant if the list is given."""
+"""Fields that determine a list of layer types; they are redundant if the list is given."""
 
 
 def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: Sequence[str]) -> list[str]:
@@ -165,4 +165,4 @@ PATTERNS: Mapping[str, Pattern] = MappingProxyType(
         "max_window_layers": _max_window_layers,
     }
 )
-"""Patterns by the names that the tables use."""
+"""Patterns by their names in the tables."""

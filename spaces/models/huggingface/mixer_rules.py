@@ -212,4 +212,4 @@ MIXERS: Mapping[str, MixerRule] = MappingProxyType(
         "windowed_attention": lambda fields, attention: replace(attention, window=fields.size("sliding_window")),
     }
 )
-"""Rules by the names that the tables use."""
+"""Rules by their names in the tables."""

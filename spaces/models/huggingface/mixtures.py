@@ -27,7 +27,7 @@ class Experts:
     width: str = "moe_intermediate_size"
     from_last: bool = False
     where: Count | None = None
-    """Whether a layer has them, given its number as ``index``, where the usual fields do not exclude it."""
+    """Whether a layer, given its number as ``index``, has experts where the usual fields do not exclude them."""
 
 
 def per_layer(fields: Fields, traits: Experts, count: int) -> list[MixtureOfExperts | None]:

@@ -12,10 +12,10 @@ from forerun.spaces.models.mixers import Attention, Convolution, Convolutions
 from forerun.spaces.models.model import FeedForward, Layer, Model
 
 IMAGE = 224
-"""Side of an image where the configuration does not say it: that of ImageNet training (arXiv 1409.4842, section 6)."""
+"""Default side of an image, that of ImageNet training (arXiv 1409.4842, section 6)."""
 
 LARGEST = 65_536
-"""Most channels, positions of a kernel, or layers of a stage that are read."""
+"""Limit of channels, positions of a kernel, or layers of a stage."""
 
 
 class Pyramid:
@@ -146,7 +146,7 @@ class Pyramid:
 
 
 Build: TypeAlias = Callable[[Fields, Pyramid], None]
-"""Adds the layers of one family."""
+"""Function that adds the layers of one family."""
 _UNUSED = ("num_encoder_blocks", "num_stages", "num_hidden_layers", "hidden_size")
 
 

@@ -12,7 +12,7 @@ from forerun.spaces.models.model import Attention, FeedForward, Layer
 from forerun.spaces.models.shapes import check_heads, default_head_dim
 
 _PATCHES = 1024
-"""Patches of an image where the configuration does not say its size."""
+"""Default number of patches of an image."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

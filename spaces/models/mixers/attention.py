@@ -24,31 +24,31 @@ class Attention:
     value_head_dim: int
     causal: bool = True
     window: int | None = None
-    """Keys that each query reads at most: the last so many, or those of its chunk (``chunked``)."""
+    """Limit of keys read by each query: the last ones, or those of its chunk (``chunked``)."""
     chunked: bool = False
     query_key_value_bias: bool = False
     output_bias: bool = False
     query_key_norm: bool = False
-    """An RMSNorm on queries and keys."""
+    """Whether queries and keys have an RMSNorm."""
     norm_width: Norm = "head"
-    """Over each head of them, or over their whole width."""
+    """Whether the norm is over each head, or over the entire width."""
     gate: int = 0
     """Columns of a sigmoid gate on the output (0: none; ``heads``: one per head; as wide as the output)."""
     sinks: bool = False
-    """One learned logit per head."""
+    """Whether each head has one learned logit."""
     shared_keys: bool = False
-    """Keys and values are those of another layer, so that no product makes them."""
+    """Whether keys and values are another layer's, without products of their own."""
     shared_values: bool = False
-    """Values are equal to the keys, or another layer's, so that no product computes them."""
+    """Whether values equal the keys, or another layer's values, without a product of their own."""
     latent: LatentAttention | None = None
     indexer: Indexer | None = None
-    """Chooses the keys that a query reads."""
+    """Indexer that chooses the keys of a query."""
     input_width: int | None = None
-    """Columns of the input where they are not the model's (Zamba's concatenated input)."""
+    """Columns of the input if not the model's width (Zamba's concatenated input)."""
     key_input_width: int | None = None
-    """The same of what keys and values are made of (cross attention to an encoder of another width)."""
+    """Columns of the input of keys and values, likewise (cross attention to an encoder of another width)."""
     extra: int = 0
-    """Further parameters, whole on every tensor rank (tables of relative positions)."""
+    """Further parameters, replicated over tensor ranks (tables of relative positions)."""
 
     @property
     def name(self) -> str:

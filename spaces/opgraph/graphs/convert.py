@@ -11,7 +11,7 @@ from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.opgraph.operator import Kind, Operator
 
 SHOWN = 6
-"""Operators without a rule that a message names."""
+"""Number of operators without a rule named in a message."""
 
 
 def model_of_graph(

@@ -23,7 +23,7 @@ from forerun.spaces.reading import LARGEST_RATIO, SMALL_BYTES, check_ratio, open
 MAX_GRAPH_BYTES = 256 << 20
 LONGEST_BLOCK = 400
 GRAPHS = ("models/model.json", "serialized_exported_program.json")
-"""Places of the graph in versions of the archive."""
+"""Paths of the graph in versions of the archive."""
 
 _ACTIVATIONS = (
     "relu relu_ leaky_relu leaky_relu_ prelu sigmoid sigmoid_ tanh tanh_ elu elu_ gelu silu silu_ mish hardtanh "

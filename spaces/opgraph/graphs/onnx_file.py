@@ -15,10 +15,10 @@ from forerun.spaces.opgraph.model import GraphModel
 from forerun.spaces.reading import read_bytes
 
 MAX_BYTES = 2 << 30
-"""A protocol buffer holds at most 2 GiB."""
+"""A Protobuf file has at most 2 GiB."""
 
 FLOATS = frozenset({1, 10, 11, 16})
-"""TensorProto data types that training changes: float, float16, double, bfloat16."""
+"""TensorProto data types of trained values: float, float16, double, bfloat16."""
 
 _ACTIVATIONS = (
     "Relu LeakyRelu PRelu Sigmoid Tanh Elu Selu Celu Gelu Mish HardSigmoid HardSwish Softplus Softsign ThresholdedRelu "

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_PASSES = 400
-"""Rounds of inference; a network of so many reshapes one behind the other is not known."""
+"""Limit of rounds of inference, above the sequential reshapes of any known network."""
 
 MOST_NUMBERS = 256
-"""Numbers of a constant at most: a shape has a handful."""
+"""Limit of numbers of a constant: a shape has few."""
 
 Array = NDArray[Any]
 Attributes = Mapping[str, Any]
@@ -56,7 +56,7 @@ def _constants(model: Any) -> dict[str, Array]:
 
 
 _WHOLE = frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
-"""TensorProto data types of whole numbers and truth values."""
+"""TensorProto data types of integers and booleans."""
 
 _INT64 = 7
 
@@ -163,4 +163,4 @@ _RULES: Mapping[str, Callable[[list[Array], Attributes], Array]] = {
     "Max": lambda inputs, attributes: np.maximum.reduce(inputs),
     "Min": lambda inputs, attributes: np.minimum.reduce(inputs),
 }
-"""Operators on whole numbers: what exporters build shapes from."""
+"""Operators on integers from which exporters build shapes."""

@@ -9,7 +9,7 @@ from forerun.spaces.errors import RequestError
 
 MAX_NODES = 100_000
 MAX_ELEMENTS = 1 << 48
-"""Elements of one value at most: 1 PiB in fp32; more is a mistake or an attack."""
+"""Limit of elements of one value: 1 PiB in fp32; more is a mistake or an attack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

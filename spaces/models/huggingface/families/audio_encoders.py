@@ -16,9 +16,9 @@ from forerun.spaces.models.model import FeedForward, Layer
 from forerun.spaces.models.shapes import default_head_dim
 
 _SPEECH_TOKENS = 1500
-"""Frames of 30 seconds of sound, 50 a second (arXiv 2212.04356, section 2.2), where a configuration says none."""
+"""Default tokens: 30 seconds of audio, 50 frames per second (arXiv 2212.04356, section 2.2)."""
 _JOINED_TOKENS = 375
-"""Tokens of 30 seconds of sound, 100 frames a second (arXiv 2212.04356, section 2.2), eight of which are joined."""
+"""Default tokens: 30 seconds of audio, 100 frames per second (arXiv 2212.04356, section 2.2), joined by eights."""
 _WHISPER_UNUSED = (
     "n_window",
     "n_window_infer",
@@ -306,4 +306,4 @@ AUDIO_ENCODERS: Mapping[str, _Encoder] = MappingProxyType(
         "voxtral_realtime_encoder": AudioTower(table=False, modern=True),
     }
 )
-"""Encoders of sound by ``model_type``."""
+"""Audio encoders by ``model_type``."""

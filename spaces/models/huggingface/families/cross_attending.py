@@ -34,17 +34,17 @@ class CrossAttending:
     """An encoder of images or words, and a decoder that attends to its output."""
 
     encoder: str
-    """Type of the encoder where its part names none."""
+    """Default type of the encoder."""
     decoder: str
-    """Type of the decoder where its part names none."""
+    """Default type of the decoder."""
     parts: tuple[str, str] = ("vision_config", "text_config")
     """Fields with the configurations of both."""
     pooled: bool = False
-    """The encoder has a pooler."""
+    """Whether the encoder has a pooler."""
     projected: bool = False
-    """The encoder's output has the decoder's width."""
+    """Whether the encoder's output is projected to the decoder's width."""
     harmless: tuple[str, ...] = ()
-    """Fields that change nothing modelled."""
+    """Fields without an effect on the model."""
 
     def read(self, fields: Fields, name: str) -> Model:
         """Make the model of a configuration, called ``name``: the encoder's layers first."""

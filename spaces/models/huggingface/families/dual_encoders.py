@@ -16,13 +16,13 @@ class DualEncoder:
     """A text and an image encoder whose outputs are projected to one width and compared."""
 
     kind: str
-    """Model type; those of both parts begin with it."""
+    """Model type, the prefix of both parts' types."""
     text: str = "_clip_text"
     """Table entry of the text encoder."""
     projections: bool = True
-    """Both outputs are projected; False: only that of text, to the width of images (SigLIP)."""
+    """Whether both outputs are projected; False: only the text's, to the width of images (SigLIP)."""
     harmless: tuple[str, ...] = ()
-    """Fields that change nothing modelled."""
+    """Fields without an effect on the model."""
 
     def read(self, fields: Fields, name: str) -> Model:
         """Make the model of a configuration, called ``name``: the image encoder's layers first.

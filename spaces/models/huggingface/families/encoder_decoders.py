@@ -35,15 +35,15 @@ class T5Like:
     """T5 (arXiv 1910.10683): RMSNorm, no biases, tables of relative positions."""
 
     tables_everywhere: bool = False
-    """Tables are in every layer, not only in the first of each stack (UMT5)."""
+    """Whether tables are in every layer, not only in the first of each stack (UMT5)."""
     experts: bool = False
-    """Some layers are mixtures (Switch)."""
+    """Whether some layers are mixtures (Switch)."""
     tied: bool | None = None
-    """Overrides the configuration's."""
+    """Value in place of the configuration's."""
     model_extra: Count | None = None
     """Further parameters of the model."""
     harmless: tuple[str, ...] = ()
-    """Fields that change nothing modelled."""
+    """Fields without an effect on the model."""
 
     def read(self, fields: Fields, name: str) -> Model:
         """Make the model of a configuration, called ``name``."""
@@ -106,7 +106,7 @@ class BartLike:
     """BART (arXiv 1910.13461): LayerNorms and biases everywhere."""
 
     positions: int | None = 2
-    """Rows of each table of learned positions beyond ``max_position_embeddings``; None: no table."""
+    """Rows of each table of learned positions in addition to ``max_position_embeddings``; None: no table."""
     tables: tuple[str, str] = ("max_position_embeddings", "max_position_embeddings")
     """Fields with the rows of the encoder's and the decoder's table of positions."""
     vocab: str = "vocab_size"
@@ -114,13 +114,13 @@ class BartLike:
     embedding_norm: bool = True
     final_norm: bool = False
     bias: bool = True
-    """Linear layers of attention have a bias."""
+    """Whether linear layers of attention have a bias."""
     key_bias: bool = True
-    """Those of the keys have one, too."""
+    """Whether those of the keys also have a bias."""
     audio: bool = False
-    """The encoder begins with two convolutions over mel bins (Whisper)."""
+    """Whether the encoder starts with two convolutions over mel bins (Whisper)."""
     experts: bool = False
-    """Some layers are mixtures (NLLB)."""
+    """Whether some layers are mixtures (NLLB)."""
     encoder_extra: Count | None = None
     """Further parameters of each encoder layer."""
     decoder_extra: Count | None = None
@@ -128,13 +128,13 @@ class BartLike:
     model_extra: Count | None = None
     """Further parameters of the model."""
     decoder_only: bool = False
-    """There is no encoder."""
+    """Whether there is no encoder."""
     separate_head: bool = False
-    """The head has a separate table if there is no encoder."""
+    """Whether the head has a separate table if there is no encoder."""
     only_class: str | None = None
-    """Part of the name of the only class that is read; the others need convolutions over sound (SeamlessM4T)."""
+    """Part of the name of the only supported class; the others need convolutions over audio (SeamlessM4T)."""
     harmless: tuple[str, ...] = ()
-    """Fields that change nothing modelled."""
+    """Fields without an effect on the model."""
 
     def read(self, fields: Fields, name: str) -> Model:
         """Make the model of a configuration, called ``name``.

@@ -15,7 +15,7 @@ from forerun.spaces.models.mixers import ShortConvolution
 from forerun.spaces.models.model import FeedForward
 
 _DOTS_EXPERTS = (*[-1] * 25, *range(4, 65, 4), 64)
-"""Experts of each layer of dots3.note's encoder where a configuration does not say them (its class in transformers)."""
+"""Default experts of each layer of dots3.note's encoder (its class in transformers)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

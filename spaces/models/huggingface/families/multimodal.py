@@ -21,13 +21,13 @@ class Multimodal:
     """A language model with an encoder before it; an entry of ``data/multimodal.yaml``."""
 
     text: str
-    """Type of the language model where its part names none."""
+    """Default type of the language model."""
     encoder: str
-    """Type of the encoder where its part names none."""
+    """Default type of the encoder."""
     part: str = "vision_config"
     """Field with the encoder's configuration."""
     copies: int = 1
-    """Equal encoders."""
+    """Number of equal encoders."""
     more_encoders: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Types of further encoders by their fields."""
     projector: Count | None = None
@@ -35,7 +35,7 @@ class Multimodal:
     resampler: Resampler | None = None
     """Layers between encoder and language model."""
     harmless: tuple[str, ...] = ()
-    """Fields that change nothing modelled."""
+    """Fields without an effect on the model."""
 
     def read(self, fields: Fields, name: str) -> Model:
         """Make the model of a configuration, called ``name``: the encoder's layers first.

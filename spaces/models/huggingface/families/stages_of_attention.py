@@ -11,7 +11,7 @@ from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.pyramid import Build, Pyramid, sizes
 
 _CPB = 512
-"""Inner width of the network that makes Swin v2's position biases (arXiv 2111.09883, section 3.3)."""
+"""Inner width of the network for Swin v2's position biases (arXiv 2111.09883, section 3.3)."""
 
 
 def _swin(fields: Fields, net: Pyramid) -> None:
@@ -260,4 +260,4 @@ ATTENTION: Mapping[str, Build] = MappingProxyType(
         "swin": _swin,
     }
 )
-"""Builders by the names that the table of classifiers uses."""
+"""Builders by their names in the table of classifiers."""

@@ -278,4 +278,4 @@ CONVOLUTIONS: Mapping[str, Build] = MappingProxyType(
         "textnet": _textnet,
     }
 )
-"""Builders by the names that the table of classifiers uses."""
+"""Builders by their names in the table of classifiers."""
