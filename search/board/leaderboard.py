@@ -64,7 +64,7 @@ class Leaderboard:
     measure_next: NextRuns | None = None
     """Proposed runs to measure, if requested."""
     trees: TreeRows | None = None
-    """Strategies whose layers or modules differ, where asked for."""
+    """Strategy trees and plans, if requested."""
     families: tuple[Row[Any], ...] = ()
     """Of an operator graph the best split of every family, whatever its rank."""
 
@@ -80,15 +80,14 @@ class Leaderboard:
 
     @property
     def unmeasured(self) -> str:
-        """Measured runs that the rows lack, as one sentence; empty where runs of this framework on this
-        device were measured."""
+        """Missing kinds of measured runs, as one sentence; empty if this framework was measured on this device."""
         evidence = self.rows[0].evidence if self.rows else None
         if evidence is None or evidence.near:
             return ""
         return f"{evidence.source[0].upper()}{evidence.source[1:]}: {self.rows[0].range_text}"
 
     def beside(self, baseline: Baseline, named: Sequence[str], measured: str | None) -> Self:
-        """Return the board with the user's run beside its first row; the request says how the user named it."""
+        """Return the board with the user's run compared with its first row; the request has the run's name."""
         asked = {"baseline": list(named), "measured": measured}
         request = {**self.request, **{name: value for name, value in asked.items() if value}}
         return dataclasses.replace(self, baseline=baseline, request=request)

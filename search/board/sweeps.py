@@ -107,7 +107,7 @@ def read_search(folder: Path, search: int | None = None) -> Mapping[str, Any]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder holds a sweep."""
+    """Whether a folder has a sweep."""
     return (folder / MANIFEST).exists()
 
 

@@ -66,7 +66,7 @@ def _names() -> Mapping[str, tuple[str, ...]]:
 
 
 def man_page() -> str:
-    """Return the man page: every verb with its flags, and what they do."""
+    """Return the man page: every verb with its flags and their effects."""
     from forerun.search.cli.program import DESCRIPTION, EPILOG
     from forerun.search.files.release import VERSION
 

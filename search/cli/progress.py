@@ -139,7 +139,7 @@ class Walk:
         show_progress("searching a sample", done, of)
 
     def advance(self, enumerated: int, legal: int) -> None:
-        """Show that ``enumerated`` candidates are done, ``legal`` of which were scored."""
+        """Show that ``enumerated`` candidates are done, of which ``legal`` were scored."""
         note = f"{legal:,} scored"
         if enumerated < self._size:
             show_progress("searching", enumerated, self._size, note)

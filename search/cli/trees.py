@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forerun.search.workers import Choice
 
 FOLDER = "trees"
-"""Folder of trees in that of --out, as ``1.yaml``, ``2.yaml``, …"""
+"""Folder of trees below --out, with files ``1.yaml``, ``2.yaml``, …"""
 REFINED = 20
 """Default number of simulated rows without --refine, for comparison with trees."""
 

@@ -55,7 +55,7 @@ def column(name: str) -> Safe:
 
 
 def table(heads: Sequence[str], lines: Iterable[Safe], *, caption: str | None = None, **attributes: object) -> Safe:
-    """Return a table of ``lines``, rows of cells; heads that are no markup are those of columns of text."""
+    """Return a table of ``lines``, rows of cells; plain heads are heads of text columns."""
     cells = [head if isinstance(head, Safe) else tag("th", head, scope="col") for head in heads]
     title = None if caption is None else tag("caption", tag("span", caption))
     return tag("table", title, tag("thead", tag("tr", *cells)), tag("tbody", *lines), **attributes)

@@ -1,7 +1,7 @@
 """A format as a table of keys with meaning, unit and decision.
 
 ``LaunchFacts`` has the settings of one file in terms of such a table; ``formats/facts.py`` makes a strategy from them.
-A launcher is a table, the reader of its syntax and, where keys depend on each other, one function between both.
+A launcher is a table, the reader of its syntax and, for keys that depend on each other, one function.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Decision:
 
 
 DEGREES = ("tp", "pp", "cp", "ep", "etp", "vpp", "dp", "replicate", "shard")
-"""Decisions that are degrees; those of several keys multiply."""
+"""Decisions on degrees; degrees of several keys multiply."""
 TELLING = (*DEGREES, "nodes", "devices_per_node", "devices", "mbs", "accumulation", "local_batch", "global_batch")
 """Decisions of which a launch file states at least one."""
 

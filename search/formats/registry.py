@@ -1,6 +1,6 @@
 """Every format by name, with its module (the only list of formats).
 
-A format is imported on demand: a search needs one, and importing all takes as long as a search.
+A format is imported on demand: a search needs one format, and importing all takes the time of a search.
 """
 
 from collections.abc import Iterator, Sequence

@@ -107,7 +107,7 @@ def refused(
 
 
 def _words(switch: Switch, profile: FrameworkProfile, setting: str) -> Mapping[str, Any] | None:
-    """Return the flags with which a framework writes a setting; None where it cannot."""
+    """Return the flags with which a framework writes a setting; None if it cannot."""
     support = switch.support(profile)
     return None if support is None else support.written(setting)
 
@@ -236,7 +236,7 @@ def plain_name(name: str) -> str:
 
 
 def split_known(settings: Mapping[str, Any], framework: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings that change speed or memory in ways that are not modelled, and those that are harmless.
+    """Return the settings with unmodelled effects on speed or memory, and the harmless ones.
 
     Names are compared without leading dashes, with underscores; a setting with the value assumed by every prediction is
     harmless.

@@ -1,7 +1,7 @@
 """Ideas and their variants: strategies with the same degrees, represented by the best in a leaderboard.
 
-Placements, virtual stages and micro-batches of one set of degrees often lie closer together than a prediction's error;
-ten such rows would be equivalent.
+Placements, virtual stages and micro-batches of one set of degrees often differ by less than the prediction error; ten
+such rows would be equivalent.
 """
 
 import math

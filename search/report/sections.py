@@ -44,7 +44,7 @@ def verdict(board: Leaderboard, cards: Safe) -> Safe:
     )
     safest = [note for note in board.notes if note.startswith(SAFEST)]
     others = [note for note in board.notes if note not in safest]
-    safest = [note for note in safest if f" {safer(board.rows).name} " not in note]  # its card says that
+    safest = [note for note in safest if f" {safer(board.rows).name} " not in note]  # its card has this text
     notes = tag("ul", *(tag("li", note) for note in others), class_="notes") if others else None
     warnings = [f"{board.unmeasured}."] if board.unmeasured else []
     warnings += [f"{note[0].upper()}{note[1:]}." for note in safest]

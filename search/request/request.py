@@ -115,7 +115,7 @@ class Request:
     """Values from a file of user defaults, as parts of a sentence."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as plain data, without empty fields except those of all operator graphs."""
+        """Return the request as plain data, without empty fields (except fields of operator graphs)."""
         graph = kind_named(self.model) is not TRANSFORMERS
         kept = (*ONLY_GRAPHS, "gpus", "usd_per_gpu_hour") if graph else ()
         data = {key: value for key, value in dataclasses.asdict(self).items() if value is not None or key in kept}

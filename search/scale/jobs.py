@@ -4,8 +4,8 @@ The document of ``forerun scale``::
 
     cluster: dgx1-v100
     nodes: 8
-    shared: 25GB/s      # what all that leaves nodes shares, one direction (default: nothing is shared)
-    goal: total         # most speed-ups together, by weight (default); least: the smallest as large as can be
+    shared: 25GB/s      # common rate of all traffic between nodes, per direction (default: not shared)
+    goal: total         # largest weighted sum of speed-ups (default); least: largest smallest speed-up
     jobs:
       - {model: resnet50, batch: 32, weight: 2}
       - {name: large, model: vgg16, batch: 32, nodes: 1..4}

@@ -12,15 +12,15 @@ The document names each as a list (or one value)::
       - {gpus: 64..1024, train_within: 30d, train_usd: 2e6, usd_per_gpu_hour: 2.5}   # with tokens in the workload
     frameworks: [megatron-lm, torchtitan]   # default: the usual one of the model and the cluster
     objective: cost                         # default throughput; a front like throughput,gpus
-    top: 5                                  # rows kept of each search, default 10 (of a front all)
+    top: 5                                  # rows kept of each search, default 10 (all of a front)
     axes: {recompute: [none, full]}         # restricts every search
 
 If stages may differ, a sampler searches beyond the flat space, once per seed::
 
-    per_stage: [layers, recompute]          # what may differ: layers, recompute, tp, offload
+    per_stage: [layers, recompute]          # settings that may differ: layers, recompute, tp, offload
     sampler: local                          # default auto
     seeds: [0, 1, 2]                        # default one, 0
-    evaluations: 20000                      # bound of each
+    evaluations: 20000                      # limit of each search
 """
 
 import dataclasses

@@ -104,7 +104,7 @@ class RunOutcome:
         "ok"; "oom": out of memory; "failed": another error; "hung": no progress; "stopped": ended early since it was
         clearly slower than the best.
     step_s
-        Measured seconds of a step; None where no step was measured.
+        Measured seconds of a step; None without a measured step.
     """
 
     key: str
@@ -272,7 +272,7 @@ class Chooser:
         return self._choice(row, gain, value, cost, risk, f"best prediction at an OOM risk of {risk[row]:.1%}")
 
     def _costs(self, belief: Belief, risk: Floats) -> Floats:
-        """Return the expected GPU-seconds of a run of every candidate; ``belief``: about those of a step."""
+        """Return the expected GPU-seconds of a run of every candidate; ``belief``: on GPU-seconds of a step."""
         return np.asarray(self._gpus * self.cost.start_s + (1 - risk) * self.cost.steps * belief.time_s())
 
     def _choice(

@@ -49,8 +49,8 @@ class Failure:
 class ItemOutcome:
     """Outcome of one item.
 
-    ``number`` is its position among the items; exactly one of ``failure`` and ``result`` is None. ``seconds`` are those
-    of the processor: what else a machine does cuts no search into smaller slices.
+    ``number`` is its position among the items; exactly one of ``failure`` and ``result`` is None. ``seconds`` are
+    processor seconds, so that other load on the machine does not shrink slices.
     """
 
     number: int

@@ -45,7 +45,7 @@ class Diagnosis:
 
     @property
     def next_fix(self) -> Fix | None:
-        """The fastest fix by flags alone that leaves devices and work as they are, else the first by flags."""
+        """The fastest fix by flags alone with unchanged devices and work, else the first fix by flags."""
         typed = [fix for fix in self.fixes if fix.flags]
         same = [fix for fix in typed if fix.flags.startswith(("--framework", "--with", "--oom-risk"))]
         return max(same, key=lambda fix: fix.row.throughput_per_gpu, default=typed[0] if typed else None)

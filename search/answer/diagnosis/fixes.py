@@ -32,7 +32,7 @@ class Fix:
     """The text of a change to the request, and a strategy that it makes feasible; ``tree``: that strategy if it is a
     tree.
 
-    ``flags``: what the user adds to the command for it; empty where there are none, or where a launch needs more.
+    ``flags``: flags to add to the command; empty without flags, or if a launch needs more.
     """
 
     change: str
@@ -127,8 +127,7 @@ def _with(setting: Setting, switches: Mapping[str, str], score: Scorer) -> Fix |
 
 
 def _other_frameworks(setting: Setting, score: Scorer) -> list[Fix]:
-    """Find the fastest strategy that fits under another framework that starts it; with one of its switches that save
-    memory where none fits without."""
+    """Find the fastest feasible strategy of another launchable framework, with a memory-saving switch if needed."""
     others = list(other_frameworks(setting))
     if found := _fastest(_launched(flag, other, score) for flag, other in others):
         return found
@@ -142,7 +141,7 @@ def _other_frameworks(setting: Setting, score: Scorer) -> list[Fix]:
 
 
 def _launched(flags: str, setting: Setting, score: Scorer) -> Fix | None:
-    """Try a change; None, too, where no launch file can express what fits."""
+    """Try a change; None also if no launch file can express the result."""
     fix = _try(flags, setting, score, flags=flags)
     return None if fix is None or marked(setting.context, fix.row).lacks_launch_file else fix
 

@@ -86,8 +86,8 @@ def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -
 
 
 def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) -> dict[str, Sequence[object]]:
-    """Return the user's restrictions with all axes except degrees and ``free`` ones set to the choices of the rows: a
-    space that is small for any size of the whole space.
+    """Return the user's restrictions with all axes except degrees and ``free`` ones set to the choices of the rows,
+    which gives a small space for any request.
     """
     seen = table_of([row.strategy for row in rows])
     choices, own = setting.space().choices, dict(setting.request.overrides)

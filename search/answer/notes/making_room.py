@@ -65,7 +65,7 @@ def room_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tupl
 
 
 def _elsewhere(setting: Setting, first: Row, search: NoteSearch) -> Iterator[str]:
-    """Yield in words the framework that gains most over the first row with a strategy that it starts."""
+    """Yield the text on the framework with the largest launchable gain over the first row."""
     others = ((flag, search.best(other, overrides=lean(other)), other) for flag, other in other_frameworks(setting))
     rows = [(flag, marked(other.context, row)) for flag, row, other in others if row is not None]
     able = [(flag, row) for flag, row in rows if not row.lacks_launch_file]

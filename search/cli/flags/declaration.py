@@ -143,7 +143,7 @@ DEBUG = Flag("--debug", "on an error also print the trace", SWITCH, serves=EVERY
 
 
 def flags_of(declared: Iterable[Flag | Group]) -> Iterator[Flag]:
-    """Yield the flags of a verb, those of every verb first."""
+    """Yield the flags of a verb, flags of every verb first."""
     yield DEBUG
     for item in declared:
         yield from item.flags if isinstance(item, Group) else (item,)

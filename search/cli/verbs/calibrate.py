@@ -149,7 +149,7 @@ def _believed(posterior: "Posterior") -> list[str]:
 
 
 def _memory(error: "Mapping[str, float]") -> list[str]:
-    """Return lines on the accuracy of fitted memory; none where the runs have no memory."""
+    """Return lines on the accuracy of fitted memory; none without measured memory."""
     if "memory_runs" not in error:
         return []
     lines = []

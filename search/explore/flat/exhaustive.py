@@ -36,8 +36,8 @@ CHUNK = TRANSFORMERS.chunk
 FIRST = TRANSFORMERS.first
 """Candidates of the first slice: a few per cent of them are legal in the usual space."""
 PREFIXES = 1 << 24
-"""Most prefixes of a slice, legal or not: bounds memory where a sparse space suddenly becomes dense. Laws keep a tenth
-of them at most, at some fifty bytes each; candidates below them are generated in parts."""
+"""Most prefixes of a slice, legal or not: limits memory if a sparse space suddenly becomes dense. Laws keep a tenth of
+them at most, at some fifty bytes each; candidates below them are generated in parts."""
 CLOSEST = 8
 """Number of kept candidates with the smallest excess of memory."""
 
@@ -116,7 +116,7 @@ class SliceResult:
     best: Best | None = None
     """Feasible candidates ranked by the objective."""
     closest: Best | None = None
-    """Legal candidates that do not fit, ranked by the bytes that they miss; none where others are feasible."""
+    """Legal candidates that do not fit, ranked by the bytes that they miss; none if others are feasible."""
     fastest: Best | None = None
     """The best feasible candidate by predicted time alone."""
     safest: Best | None = None
@@ -169,7 +169,7 @@ def search_slice(
 
 
 def score_chunk(problem: Problem, table: Table, score: Scorer) -> SliceResult:
-    """Score some legal candidates: of those that do not fit in memory only the closest, where nothing else does."""
+    """Score legal candidates; of infeasible ones, only the closest is scored, and only if nothing fits."""
     context: Any = problem.space.context
     if score is not simulator_score or not isinstance(table, StrategyTable) or context.correction is not None:
         return _scored(problem, table, score)

@@ -23,8 +23,8 @@ from forerun.spaces.errors import ForerunError, RequestError
 TARGET_S = 0.4
 """Seconds of a slice: long against the milliseconds of sending it, short against a wait for the last one."""
 ALONE_S = 1.0
-"""Seconds of a slice where there is one worker: each slice costs some hundred milliseconds of its own where racks or
-switches divide its candidates into many tables, and none waits for another."""
+"""Seconds of a slice with one worker: a slice has some hundred milliseconds of overhead if racks or switches divide its
+candidates into many tables."""
 TARGET_PER_WORKER_S = 0.005
 """Seconds of a slice per worker, for many workers: a slice costs the driver 1.1 to 1.5 ms with Ray
 (benchmarks/results), so that it is busy for less than a third of its time."""

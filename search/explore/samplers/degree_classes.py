@@ -39,7 +39,7 @@ class DegreeClass:
 def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[DegreeClass]:
     """Return the classes of a space, lowest bound first.
 
-    ``least``: lower bound of steps. Without it the classes are those of equal devices, bound by equal stages.
+    ``least``: lower bound of steps. Without ``least`` the classes are for equal devices, bound by equal stages.
     """
     restricted = _restricted(space)
     if restricted is None:

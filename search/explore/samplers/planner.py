@@ -1,10 +1,9 @@
 """Dynamic programming over stages: the layers and the recompute of every stage, for given degrees.
 
-A microbatch's time on one stage follows from its layers and what it recomputes, and so does its feasibility. For a
-bound on the slowest stage, the least sum of all stages is the shortest path through the boundaries between them, and
-``(m - 1) max t + sum t`` is least at a bound equal to an occurring time. This is the pipelined part of 1F1B with the
-slowest stage last; the order of stages is left to scoring and local steps. Exposed replica traffic is part of a stage's
-time.
+A microbatch's time on one stage and its feasibility follow from its layers and recompute. For a bound on the slowest
+stage, the least sum of all stages is the shortest path through the boundaries between them, and ``(m - 1) max t + sum
+t`` is least at a bound equal to an occurring time. This is the pipelined part of 1F1B with the slowest stage last; the
+order of stages is left to scoring and local steps. Exposed replica traffic is part of a stage's time.
 
 Alpa finds its stages in the same way (arXiv 2201.12023, section 5.2: a bound on the slowest stage, then the least sum),
 and Galvatron its recompute per layer (arXiv 2307.02031).

@@ -62,7 +62,7 @@ class ScriptReader:
     ) -> None:
         """Start a script with its arguments and environment (``given``) and the variables of its queue.
 
-        ``output`` returns what a command substitution prints.
+        ``output`` returns the output of a command substitution.
         """
         self.source = source
         self.scripts = dict(given.scripts)

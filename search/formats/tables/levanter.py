@@ -1,7 +1,7 @@
 """Levanter: one YAML file for ``levanter.main.train_lm``.
 
-Source: ``levanter/trainer.py`` (``TrainerConfig``): devices are a mesh of data by model; parameters are sharded
-over data along ``fsdp_axis`` (on by default). Models recompute their layers unless told not to.
+Source: ``levanter/trainer.py`` (``TrainerConfig``): devices are a mesh of data by model; parameters are sharded over
+data along ``fsdp_axis`` (on by default). Models recompute their layers by default.
 """
 
 import dataclasses

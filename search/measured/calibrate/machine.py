@@ -99,7 +99,7 @@ def memory_runs_of(runs: Sequence[MeasuredRun]) -> list[MemoryRun]:
 
 
 def _needed_bytes(run: MeasuredRun) -> float | None:
-    """Return a measured peak without what its allocator had reserved besides, by prediction: half of it at least."""
+    """Return a measured peak minus the predicted reserved overhead of its allocator; at least half of the peak."""
     if run.peak_memory_bytes is None or run.memory_kind != "reserved":
         return run.peak_memory_bytes
     return max(run.peak_memory_bytes - cached_bytes(run.context, run.strategy), run.peak_memory_bytes / 2)

@@ -31,7 +31,7 @@ class Filled:
 
 
 def number(row: TableRow, column: str) -> float | None:
-    """Return a cell as a number, None where blank.
+    """Return a cell as a number, None if blank.
 
     Raises:
         Skip: the cell is no finite number.
@@ -49,7 +49,7 @@ def number(row: TableRow, column: str) -> float | None:
 
 
 def integer(row: TableRow, column: str) -> int | None:
-    """Return a cell as a whole number, None where blank.
+    """Return a cell as a whole number, None if blank.
 
     Raises:
         Skip: the cell is no whole number.

@@ -120,7 +120,7 @@ LARGEST_FILE_BYTES = 256 * 2**20
 
 
 class Cells(Mapping[str, str]):
-    """The cells of one row by column, "" where blank or missing.
+    """The cells of one row by column, "" if blank or missing.
 
     ``places`` (column -> position in ``texts``, None if the file lacks it) is one object for all rows of a file, which
     may be hundreds of thousands.
@@ -144,8 +144,9 @@ class Cells(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: ``cells`` has every column of the schema ("" where blank or missing), in the schema's words
-    (``spelling``). ``assumed``: rules for ambiguous cells.
+    """One row: ``cells`` has every column of the schema ("" if blank or missing), in the schema's words (``spelling``).
+
+    ``assumed``: rules for ambiguous cells.
     """
 
     path: Path
@@ -265,7 +266,7 @@ def _number_below(text: str, most: float) -> bool:
 
 
 def measured(row: TableRow, column: str) -> float | None:
-    """Return a measured number, None where blank.
+    """Return a measured number, None if blank.
 
     Raises:
         RequestError: the cell is no finite number of zero or more.

@@ -1,7 +1,7 @@
 """Rows about operator graphs (CNN, DLRM) -> contexts and splits, from the same columns as for transformers.
 
-Shapes come from the catalogue, so that shape columns stay blank; ``strategy`` names the split: blank: data parallel
-over all GPUs.
+Shapes come from the catalogue, so that shape columns stay blank; ``strategy`` names the split (blank: data parallel
+over all GPUs).
 """
 
 import re

@@ -33,7 +33,7 @@ class Intervals:
 
 
 def intervals_of(predictions: Predictions) -> Intervals:
-    """Return the intervals of all runs; calibrated runs have those of their posterior."""
+    """Return the intervals of all runs; calibrated runs have the intervals of their posterior."""
     low, high, memory_low, memory_high = np.full((4, len(predictions.runs)), np.nan)
     times = {part: predictions.time_s[part] for part in TIME_PARTS if part in predictions.time_s}
     busy = busy_share(times) if len(times) == len(TIME_PARTS) else low

@@ -23,7 +23,7 @@ FIGURES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A figure of every row: ``better`` is ``more`` or ``less``; ``value`` is None where unknown."""
+    """A figure of every row: ``better`` is ``more`` or ``less``; ``value`` is None if unknown."""
 
     key: str
     title: str

@@ -72,7 +72,7 @@ class RunLauncher(Closing):
 
     @abstractmethod
     def place(self) -> str:
-        """Describe the place where runs are launched."""
+        """Describe the place of launches."""
 
     def slots(self, state: RunState, active: int) -> int:
         """Return the number of runs of this size that may run at once; ``active``: running now."""

@@ -66,7 +66,7 @@ class ProcessLauncher(RunLauncher):
         return Status(phase=RunPhase.ENDED, text="its process was killed, or the machine was started anew")
 
     def cancel(self, state: RunState) -> None:
-        """Ask all processes of the run to end, and kill those that do not."""
+        """Ask all processes of the run to end, and kill the remaining ones."""
         if not self._alive(state):
             return
         pid = self._process(state)[0]

@@ -53,7 +53,7 @@ class RayNode:
         return self._process.poll()
 
     def end(self, grace_s: float) -> None:
-        """Ask the processes of the node to end, and kill those that do not within some seconds."""
+        """Ask the processes of the node to end, and kill the remaining ones after some seconds."""
         ends_at = time.monotonic() + grace_s
         self._signal(signal.SIGTERM)
         while self._process.poll() is None and time.monotonic() < ends_at:

@@ -59,7 +59,7 @@ class SlurmLauncher(RunLauncher):
             )
 
     def place(self) -> str:
-        """Describe where runs are launched."""
+        """Describe the place of launches."""
         return "by sbatch"
 
     def slots(self, state: RunState, active: int) -> int:
