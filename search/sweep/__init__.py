@@ -3,7 +3,7 @@
 from forerun.search.files.journal import StorageError
 from forerun.search.sweep.chunks import ChunkTimes
 from forerun.search.sweep.plan import SweepPlan, SweepSearch, read_plan
-from forerun.search.sweep.run import SweepResult, Watch, run_sweep
+from forerun.search.sweep.run import Watch, run_sweep
 from forerun.search.sweep.rundir import RunDirectory
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "RunDirectory",
     "StorageError",
     "SweepPlan",
-    "SweepResult",
     "SweepSearch",
     "Watch",
     "read_plan",

@@ -5,7 +5,7 @@ similarity of strategies (``residual``): F numbers, P parts of the step and W wo
 """
 
 from forerun.simulator.calibration.belief import Belief, Components
-from forerun.simulator.calibration.constants import CONSTANTS, NAMES, Constant, calibrated, constant_named
+from forerun.simulator.calibration.constants import CONSTANTS, NAMES, calibrated, constant_named
 from forerun.simulator.calibration.evidence import Evidence
 from forerun.simulator.calibration.fit import Fit, FittedConstant, FittedRun, fit
 from forerun.simulator.calibration.memory import FittedFactor, MemoryFit, MemoryRun, fit_memory
@@ -13,7 +13,7 @@ from forerun.simulator.calibration.memory_factors import FACTORS
 from forerun.simulator.calibration.memory_posterior import MemoryPosterior
 from forerun.simulator.calibration.mixture import PRIORS, Prior, PriorMixture
 from forerun.simulator.calibration.posterior import Posterior, nothing_measured
-from forerun.simulator.calibration.residual import USUAL, ErrorPriors
+from forerun.simulator.calibration.residual import USUAL
 
 __all__ = [
     "CONSTANTS",
@@ -23,8 +23,6 @@ __all__ = [
     "USUAL",
     "Belief",
     "Components",
-    "Constant",
-    "ErrorPriors",
     "Evidence",
     "Fit",
     "FittedConstant",

@@ -4,13 +4,7 @@ Shapes: results have the broadcast shape of the arguments; measurements of one o
 D numbers per shape, N queries.
 """
 
-from forerun.simulator.costs.attention import (
-    ATTENTION_KERNELS,
-    AttentionKernel,
-    attended_pairs,
-    attention_time_s,
-    attention_work,
-)
+from forerun.simulator.costs.attention import ATTENTION_KERNELS, attended_pairs, attention_time_s, attention_work
 from forerun.simulator.costs.collectives import (
     Collective,
     block_stride,
@@ -24,8 +18,6 @@ from forerun.simulator.costs.efficiency import ComputeEfficiency, compute_proven
 from forerun.simulator.costs.gemm import INPUT_BYTES, GemmKind, gemm_bytes, gemm_time_s
 from forerun.simulator.costs.memory_bound import (
     STREAM_OPERATORS,
-    StreamOperator,
-    StreamPass,
     adam_time_s,
     launched_s,
     memory_bound_time_s,
@@ -38,12 +30,9 @@ __all__ = [
     "ATTENTION_KERNELS",
     "INPUT_BYTES",
     "STREAM_OPERATORS",
-    "AttentionKernel",
     "Collective",
     "ComputeEfficiency",
     "GemmKind",
-    "StreamOperator",
-    "StreamPass",
     "adam_time_s",
     "attended_pairs",
     "attention_time_s",

@@ -2,10 +2,9 @@
 
 from forerun.simulator.assignment.costs import ChunkCost, StageCost, StepCosts
 from forerun.simulator.assignment.step_costs import step_costs
-from forerun.simulator.events.engine.engine import Execution, execute
+from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.events.engine.graph import TaskGraph
 from forerun.simulator.events.engine.kinds import KINDS, STREAMS
-from forerun.simulator.events.engine.memory import MemoryCurve
 from forerun.simulator.events.engine.svg import timeline_svg
 from forerun.simulator.events.export.chakra import write_chakra
 from forerun.simulator.events.export.gantt import timeline_text
@@ -15,7 +14,7 @@ from forerun.simulator.events.export.trace import trace_events, write_trace
 from forerun.simulator.events.step.compile import compile_step
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.events.step.rescore import event_scores, result_scores
-from forerun.simulator.events.step.result import EventResult, StageUse, TimelineTask
+from forerun.simulator.events.step.result import EventResult
 from forerun.simulator.events.step.strategy_step import simulate, simulate_costs
 
 __all__ = [
@@ -24,13 +23,9 @@ __all__ = [
     "ChunkCost",
     "Disturbance",
     "EventResult",
-    "Execution",
-    "MemoryCurve",
     "StageCost",
-    "StageUse",
     "StepCosts",
     "TaskGraph",
-    "TimelineTask",
     "compile_step",
     "event_scores",
     "event_summary",

@@ -2,10 +2,10 @@
 
 from forerun.simulator.improve.buckets import best_buckets
 from forerun.simulator.improve.defaults import RULES, BucketRule, best_cap, rule_of, rule_plan
-from forerun.simulator.improve.search import Improvement, PlanChange, improve
-from forerun.simulator.improve.step import Op, PlanOutcome, RankStep, StepPlan, simulate
+from forerun.simulator.improve.search import Improvement, improve
+from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
 from forerun.simulator.improve.what_if import WhatIf, group_plan, what_ifs
-from forerun.simulator.improve.wires import LineWire, RuleWire, ServerWire, Wire
+from forerun.simulator.improve.wires import LineWire, ServerWire
 
 __all__ = [
     "RULES",
@@ -13,14 +13,10 @@ __all__ = [
     "Improvement",
     "LineWire",
     "Op",
-    "PlanChange",
-    "PlanOutcome",
     "RankStep",
-    "RuleWire",
     "ServerWire",
     "StepPlan",
     "WhatIf",
-    "Wire",
     "best_buckets",
     "best_cap",
     "group_plan",

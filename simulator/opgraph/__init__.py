@@ -5,6 +5,6 @@ operators of the model in order, of which U are distinct; A spatial axes (3); B 
 """
 
 from forerun.simulator.opgraph.context import GraphContext
-from forerun.simulator.opgraph.score import PHASES, GraphScores, score_splits
+from forerun.simulator.opgraph.score import PHASES, score_splits
 
-__all__ = ["PHASES", "GraphContext", "GraphScores", "score_splits"]
+__all__ = ["PHASES", "GraphContext", "score_splits"]

@@ -8,7 +8,7 @@ from forerun.spaces.clusters.catalogue import (
     resolve_cluster,
     simple_cluster,
 )
-from forerun.spaces.clusters.cluster import Cluster, Level, NodeGroup, Overlap
+from forerun.spaces.clusters.cluster import Cluster, NodeGroup, Overlap
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device
 from forerun.spaces.clusters.groups import stage_groups
@@ -24,7 +24,6 @@ __all__ = [
     "ClusterSpec",
     "Device",
     "HostLinks",
-    "Level",
     "Network",
     "NodeGroup",
     "Overlap",

@@ -8,15 +8,12 @@ depth and number of values, so that a hostile or mistaken file fails at once. Sc
 from forerun.spaces.documents.document import MAX_VALUES, Document, parse_document, read_document
 from forerun.spaces.documents.json_text import read_json, read_toml
 from forerun.spaces.documents.schema import validate
-from forerun.spaces.documents.values import MAX_DEPTH, KeyPath
-from forerun.spaces.reading import MAX_BYTES
+from forerun.spaces.documents.values import MAX_DEPTH
 
 __all__ = [
-    "MAX_BYTES",
     "MAX_DEPTH",
     "MAX_VALUES",
     "Document",
-    "KeyPath",
     "parse_document",
     "read_document",
     "read_json",

@@ -7,16 +7,12 @@ from forerun.spaces.models.parameters import (
     LayerParameters,
     active_parameters,
     embedding_parameters,
-    expert_matrices,
     head_parameters,
     layer_parameters,
-    mixer_parameters,
-    mlp_matrices,
     mtp_block_parameters,
     parameter_count,
-    shared_expert_matrices,
 )
-from forerun.spaces.models.resolve import ResolvedModel, resolve_model
+from forerun.spaces.models.resolve import resolve_model
 from forerun.spaces.models.shapes import transformer
 
 __all__ = [
@@ -27,23 +23,18 @@ __all__ = [
     "LayerParameters",
     "MixtureOfExperts",
     "Model",
-    "ResolvedModel",
     "active_parameters",
     "embedding_parameters",
-    "expert_matrices",
     "head_parameters",
     "layer_forward_flops",
     "layer_parameters",
     "load_model",
     "load_model_file",
     "mean_keys",
-    "mixer_parameters",
-    "mlp_matrices",
     "model_names",
     "mtp_block_parameters",
     "parameter_count",
     "resolve_model",
-    "shared_expert_matrices",
     "train_flops_per_sequence",
     "transformer",
 ]

@@ -2,16 +2,14 @@
 
 from forerun.spaces.opgraph.catalogue import graph_model_names, is_graph_model, load_graph_model
 from forerun.spaces.opgraph.model import GraphModel
-from forerun.spaces.opgraph.operator import NORMS, WEIGHTED, WINDOWED, Kind, Operator, Shape
+from forerun.spaces.opgraph.operator import WEIGHTED, WINDOWED, Kind, Operator
 
 __all__ = [
-    "NORMS",
     "WEIGHTED",
     "WINDOWED",
     "GraphModel",
     "Kind",
     "Operator",
-    "Shape",
     "graph_model_names",
     "is_graph_model",
     "load_graph_model",

@@ -1,14 +1,6 @@
 """Pipeline schedules, one object and one file each, with the order of passes and its consequences."""
 
-from forerun.spaces.schedules.catalogue import (
-    SCHEDULES,
-    by_schedule,
-    present,
-    programs_of,
-    register,
-    schedule_of,
-    with_trait,
-)
+from forerun.spaces.schedules.catalogue import SCHEDULES, programs_of, register
 from forerun.spaces.schedules.contract import Action, Keeping, Pass, PipelineSchedule, PipelineShape, Programs
 from forerun.spaces.schedules.limited import limited
 from forerun.spaces.schedules.orders_file import orders_text, read_orders
@@ -23,13 +15,9 @@ __all__ = [
     "PipelineShape",
     "Programs",
     "StageTimes",
-    "by_schedule",
     "limited",
     "orders_text",
-    "present",
     "programs_of",
     "read_orders",
     "register",
-    "schedule_of",
-    "with_trait",
 ]

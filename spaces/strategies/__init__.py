@@ -9,7 +9,6 @@ from forerun.spaces.strategies.axes import (
     AXES,
     MODULES,
     NAMED,
-    SOFTWARE,
     SPELLING,
     Placement,
     Recompute,
@@ -20,10 +19,10 @@ from forerun.spaces.strategies.axes import (
     group_size,
     in_groups,
 )
-from forerun.spaces.strategies.context import Context, Correction, HeldMemory, by_context
+from forerun.spaces.strategies.context import Context, HeldMemory, by_context
 from forerun.spaces.strategies.defaults import default_choices, restrict
 from forerun.spaces.strategies.parsing import parse_named, parse_strategy
-from forerun.spaces.strategies.rules import RULES, Rule, violations
+from forerun.spaces.strategies.rules import RULES, violations
 from forerun.spaces.strategies.space import DEGREES, StrategySpace
 from forerun.spaces.strategies.stage_choices import StageChoices, StageRecompute, in_second_half
 from forerun.spaces.strategies.stage_offload import StageOffload, offload_of
@@ -36,7 +35,7 @@ from forerun.spaces.strategies.stages import (
     stage_layers,
 )
 from forerun.spaces.strategies.strategy import Strategy
-from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, Distinct, StrategyTable, strategy_of, table_of
+from forerun.spaces.strategies.table import COLUMNS, CUSTOM_SPLIT, StrategyTable, strategy_of, table_of
 
 __all__ = [
     "ALL_LAYERS",
@@ -48,15 +47,11 @@ __all__ = [
     "MODULES",
     "NAMED",
     "RULES",
-    "SOFTWARE",
     "SPELLING",
     "Context",
-    "Correction",
-    "Distinct",
     "HeldMemory",
     "Placement",
     "Recompute",
-    "Rule",
     "Schedule",
     "Software",
     "Split",

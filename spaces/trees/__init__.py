@@ -2,27 +2,22 @@
 
 from forerun.spaces.trees.convert import flat_of, tree_of
 from forerun.spaces.trees.laws import TreeStrategies, legal_tree
-from forerun.spaces.trees.names import matching_layers, model_layers
-from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage, resolve_tree
-from forerun.spaces.trees.values import Computation, Memory, Node, Timing, TreeError
-from forerun.spaces.trees.write import tree_data, tree_yaml
+from forerun.spaces.trees.names import model_layers
+from forerun.spaces.trees.resolve import Stage, resolve_tree
+from forerun.spaces.trees.values import Computation, Node, Timing, TreeError
+from forerun.spaces.trees.write import tree_yaml
 
 __all__ = [
     "Computation",
-    "Leaf",
-    "Memory",
     "Node",
-    "ResolvedTree",
     "Stage",
     "Timing",
     "TreeError",
     "TreeStrategies",
     "flat_of",
     "legal_tree",
-    "matching_layers",
     "model_layers",
     "resolve_tree",
-    "tree_data",
     "tree_of",
     "tree_yaml",
 ]

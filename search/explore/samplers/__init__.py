@@ -2,7 +2,7 @@
 
 from forerun.search.explore.samplers.contract import Evaluation, Sampler
 from forerun.search.explore.samplers.driver import Exploration, StopConditions, explore
-from forerun.search.explore.samplers.registry import SAMPLERS, Exploring, limits_of, sampler_named
+from forerun.search.explore.samplers.registry import SAMPLERS, Exploring, sampler_named
 
 __all__ = [
     "SAMPLERS",
@@ -12,6 +12,5 @@ __all__ = [
     "Sampler",
     "StopConditions",
     "explore",
-    "limits_of",
     "sampler_named",
 ]
