@@ -46,7 +46,8 @@ def script_devices(script: Script) -> int | None:
             return processes
         per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
         nodes = count(found, *_NODES) or short(launcher, "-N")
-        if ":" in str(found.get("nnodes", "")):
+        least, colon, most = str(found.get("nnodes", "")).partition(":")
+        if colon and least != most:
             return None  # torchrun's elastic range, unknown before a run
         if per_node is not None and nodes is None and ({*_NODES, "hostfile"} & set(found)):
             return None

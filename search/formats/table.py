@@ -104,4 +104,5 @@ def _reason_of_script(source: LaunchFile) -> str:
         return ""
     names = ", ".join(item.name for item in FORMATS)
     program = largest[_program(largest)][:80]
-    return f"starts {program}, whose arguments forerun does not know; name a format with --format: {names}"
+    inside = "if its settings are in it, import it with this script beside it, else " if program.endswith(".py") else ""
+    return f"starts {program}, whose arguments forerun does not know: {inside}name a format with --format: {names}"

@@ -289,7 +289,7 @@ def test_older_names_of_megatron_count() -> None:
     [
         ("accelerate launch -m axolotl.cli.train examples/8b.yaml", "8b.yaml"),
         ("srun python3 -m fairseq.train --batch-size 8", "starts fairseq.train"),
-        ("torchrun src/own.py --batch 8", "starts src/own.py"),
+        ("torchrun src/own.py --batch 8", r"starts src/own\.py, .* import it with this script beside it"),
         ("torchrun -m torchtitan.train --module llama3 --config llama3_8b", r"config_registry\.py of its --module"),
     ],
 )
@@ -312,6 +312,7 @@ MEGATRON = "pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 8 --micr
         ("srun -n 2 torchrun --nnodes 2 --nproc_per_node 8", 16),
         ("srun -N 2 -n 2 torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES", 16),
         ("torchrun --nnodes=1:4 --nproc-per-node=8", None),
+        ("torchrun --nnodes=2:2 --nproc-per-node=8", 16),
     ],
 )
 def test_devices_of_a_launcher_are_its_processes(launcher: str, gpus: int | None) -> None:
