@@ -10,6 +10,9 @@ from forerun.spaces.models.tuning import DEFAULT_TARGETS, TARGETS
 
 TARGET_KEYS = ("lora_target_modules", "lora_target", "target_modules", "lora_modules")
 """Settings that list the modules with adapters."""
+NEMO_TARGETS = "model.peft.lora_tuning.target_modules"
+QUANTISING = ("load_in_4bit", "load_in_8bit", "use_4bit", "quantization_bit", "bits")
+"""Settings that keep frozen matrices in few bits."""
 RANK = decide("adapter_rank", "lora_r", "lora_rank")
 LORA = "LoRA"
 QUANTISED = "LoRA of a quantised model"
@@ -23,9 +26,10 @@ _LLAMA = {
 _OTHERS = {
     _ATTENTION: (
         "qkv_proj out_proj c_attn query_key_value q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj linear_qkv "
-        "linear_proj linear_q_proj linear_q_down_proj linear_q_up_proj linear_kv_down_proj linear_kv_up_proj"
+        "linear_proj linear_q_proj linear_q_down_proj linear_q_up_proj linear_kv_down_proj linear_kv_up_proj "
+        "attention_qkv attention_dense"
     ),
-    _MLP: "gate_up_proj c_fc fc1 fc2 fc_in fc_out dense_h_to_4h dense_4h_to_h linear_fc1 linear_fc2",
+    _MLP: "gate_up_proj c_fc fc1 fc2 fc_in fc_out dense_h_to_4h dense_4h_to_h linear_fc1 linear_fc2 mlp_fc1 mlp_fc2",
 }
 _PRODUCTS = {name: product for table in (_LLAMA, _OTHERS) for product, names in table.items() for name in names.split()}
 _WHOLE = [{*_LLAMA[product].split()} for product in (_ATTENTION, _MLP)]
@@ -43,9 +47,12 @@ def stated_adapters(facts: LaunchFacts) -> str | None:
     if kind not in (LORA, QUANTISED) or rank is None:
         facts.notes.append(f"{kind} is trained and the rest is frozen; a strategy is of training all of it")
         return None
-    if kind == QUANTISED:
+    few_bits = [str(facts.settings.raw(name)).lower() in ("true", "1", "4", "8") for name in QUANTISING]
+    if kind == QUANTISED or any(few_bits):
         facts.notes.append("frozen matrices are in four or eight bit there; they are counted in the run's precision")
-    targets = facts.settings.raw("peft.target_modules", *TARGET_KEYS, *(f"program.{name}" for name in TARGET_KEYS))
+    targets = facts.settings.raw(
+        "peft.target_modules", NEMO_TARGETS, *TARGET_KEYS, *(f"program.{name}" for name in TARGET_KEYS)
+    )
     listed = targets.replace(",", " ").split() if isinstance(targets, str) else targets
     names = [*map(str, listed)] if isinstance(listed, list | tuple) else []
     products = _products(names, "model.experts" in facts.values)

@@ -23,6 +23,10 @@ from forerun.search.formats.syntax import overrides
 
 NAME = "megatron-bridge"
 
+SCHEME = "model.peft.peft_scheme"
+"""Adapters of NeMo 1, whose files have their rank in any case."""
+TUNED_LENGTH = "model.data.train_ds.max_seq_length"
+"""Sequence length of a fine-tuning with NeMo 1."""
 ALIASES = {
     "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
@@ -72,6 +76,8 @@ def stated(source: LaunchFile, sections: Mapping[str, Any]) -> Stated:
     elif not {"bf16", "fp16", "fp8_format"} & set(named):
         named["bf16"] = True
         told = ("precision bf16, as the recipes have it",)
+    if not {"seq_length", "encoder_seq_length"} & set(named) and TUNED_LENGTH in named:
+        named["seq_length"] = named.pop(TUNED_LENGTH)
     if str(named.pop("model.optim.name", None)) in SHARDING_OPTIMIZERS:
         named.setdefault("use_distributed_optimizer", True)
     elif named.pop("optimizer.use_distributed_optimizer", _recipe_shards(source, flat)):
@@ -159,8 +165,10 @@ def settle(facts: LaunchFacts) -> None:
     """Determine joint decisions of arguments, and the framework of the file."""
     if facts.get("devices_per_node") is not None:
         facts.launcher = dataclasses.replace(facts.launcher, version="NeMo 1")
-    if facts.get("adapter_rank") is not None:
-        facts.values["adapter"] = LORA
+    if SCHEME not in facts.settings.every():
+        facts.values |= {} if facts.get("adapter_rank") is None else {"adapter": LORA}
+    elif facts.get("adapter") is None:
+        facts.values.pop("adapter_rank", None)
     adjust(facts)
     if facts.settings.flag("megatron_amp_O2") is False and facts.get("precision") in ("bf16", "fp16"):
         facts.notes.append(

@@ -269,6 +269,14 @@ def test_what_is_left_open_is_noted_whoever_reads_the_script(line: str, note: st
     assert any(note in text for text in notes) if note else not notes
 
 
+@pytest.mark.parametrize("setting", ["--bits 4", "--load_in_4bit true", "--load_in_8bit", "--quantization_bit 8"])
+def test_frozen_matrices_in_few_bits_are_noted(setting: str) -> None:
+    command = f"torchrun --nproc_per_node 8 tune.py {TRAINER} --lora_r 8"
+
+    assert any("four or eight bit" in note for note in import_texts({"a.sh": f"{command} {setting}\n"}).notes)
+    assert not import_texts({"a.sh": f"{command} --bits 16 --load_in_4bit false\n"}).notes
+
+
 def test_an_option_of_adapters_without_its_value_names_no_modules() -> None:
     found = import_texts({"a.sh": f"torchrun --nproc_per_node 8 tune.py {TRAINER} --lora_r 8 --lora_target_modules\n"})
 
