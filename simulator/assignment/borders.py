@@ -1,9 +1,9 @@
 """Transfers between layers, or modules of a layer, with different cuts, on the same devices or between stages.
 
 Activations between layers (the residual stream) have the layout of the layer that reads them. A layer with tp and
-without sequence parallelism computes partial sums of them. It all-reduces them over its tensor ranks, unless every
-receiving device needs only a part of them: then a reduce-scatter sends the sums to the parts. Gradients take the
-reverse way.
+without sequence parallelism computes partial sums of the stream. The layer all-reduces these sums over its tensor
+ranks, unless every receiving device needs only a part: a reduce-scatter sends the sums to the parts in this case.
+Gradients are sent in reverse.
 """
 
 from collections.abc import Sequence

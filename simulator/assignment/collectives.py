@@ -1,7 +1,7 @@
 """Collectives inside a layer, or a module of a layer, that the cuts of its operators require, as plain data.
 
-They are inferred from the operators' iteration spaces (``spaces/operators/transformer.py``). Their seconds come from
-the core's rules for transformers, which include overlap with computation.
+Collectives are inferred from the operators' iteration spaces (``spaces/operators/transformer.py``). Seconds of
+collectives come from the core's rules for transformers, which include overlap with computation.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def collectives_inside(
 ) -> list[dict[str, object]] | None:
     """Return one layer's collectives under a strategy by phase and kind, or None where its operators are not modelled.
 
-    They are those of one microbatch and of gradients and weights; ``module``: limit to this module, "" for the entire
-    layer.
+    Collectives of one microbatch, of gradients and of weights are included; ``module``: limit to this module, "" for
+    the entire layer.
 
     ``bytes``: size of the tensor (see ``Transfer.elements``) summed over all collectives of an entry on one device.
     """

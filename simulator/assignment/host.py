@@ -76,7 +76,7 @@ def host_bytes(assignment: Assignment, whole: ReplicaCosts, left: ReplicaCosts) 
 def host_copies(assignment: Assignment) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the copies of every virtual stage per pass, shape C each.
 
-    They are bytes of activations, their layers, bytes of parameters and their layers.
+    In order: bytes and layers of activations, bytes and layers of parameters.
     """
     away, fetched = on_host(assignment, "activations"), on_host(assignment, "parameters")
     kept = chunk_passes(assignment.context, away).kept_bytes if away else np.zeros(len(assignment.layers))

@@ -1,6 +1,6 @@
 """Lower bound of a 1F1B step from its costs, for any order of its tasks.
 
-Every rank runs all its passes in sequence on one stream, with the replica traffic that the software never hides. It
+Every rank runs all its passes in sequence on one stream, with the replica traffic that the software never hides. A rank
 starts after the first microbatch has passed the preceding ranks, and its last gradients pass these ranks again. All
 ranks synchronise before the optimizer.
 """

@@ -49,7 +49,7 @@ def _picked(on_groups: Sequence[Any], group_of_rank: Sequence[int]) -> Any:
 def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, float], ...]:
     """Return the bytes of every pipeline rank of a legal strategy by ``MEMORY_PARTS``.
 
-    The fullest rank equals the result of ``score``, also with memory calibrated to runs.
+    The bytes of the fullest rank equal the result of ``score``, also with memory calibrated to runs.
 
     Raises:
         RequestError: as for ``score``.

@@ -108,7 +108,8 @@ def _of_block(context: Context, settings: Strategy, kind: int) -> Iterator[Opera
 def _times_repeated(one: OperatorTime, recompute: Recompute) -> int:
     """Count the repetitions of a forward operator by recompute.
 
-    It is repeated once with its layer, unless recomputation ends before it, or once with each of its named modules.
+    An operator is repeated once with its layer, unless recomputation ends before it, or once with each of its named
+    modules.
     """
     if recompute == Recompute.FULL:
         return int(not one.not_recomputed)

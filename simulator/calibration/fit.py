@@ -62,7 +62,7 @@ class _Slopes:
 class FittedConstant:
     """One constant: ``z`` and its standard deviation ``error`` (in units of the catalogue's).
 
-    They are 0 and 1 where ``refused`` explains why the runs do not determine it.
+    ``z`` and ``error`` are 0 and 1 where ``refused`` explains why the runs do not determine it.
     """
 
     constant: Constant

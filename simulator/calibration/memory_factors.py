@@ -59,8 +59,9 @@ def held_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
 def idle_bytes(context: Context, memory_bytes: Mapping[str, Floats]) -> Floats:
     """Return the allocator's idle bytes, shape N: the reserve that it frees before an allocation fails.
 
-    It includes the loss to activations of many sizes in pipelines (``pipeline_idle``): a caching allocator frees idle
-    segments before it fails, as the outcomes of runs confirm (log loss 0.10 of the ultrascale sweep against 0.13).
+    The reserve includes the loss to activations of many sizes in pipelines (``pipeline_idle``): a caching allocator
+    frees idle segments before it fails, as the outcomes of runs confirm (log loss 0.10 of the ultrascale sweep against
+    0.13).
     """
     profile, none = context.framework, np.zeros(len(memory_bytes["reserve"]))
     live = sum((memory_bytes[part] for part in MEMORY_PARTS if part != "reserve"), none)

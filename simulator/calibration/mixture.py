@@ -32,7 +32,7 @@ _STILL = 1e-4
 class Prior:
     """A prior of a machine: factors on standard deviations.
 
-    They act on the constants (``Constant.spread``), the residual and the noise (``ErrorPriors``).
+    The factors act on the constants (``Constant.spread``), the residual and the noise (``ErrorPriors``).
     """
 
     constants: float = 1.0

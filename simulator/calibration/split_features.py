@@ -24,7 +24,7 @@ DISTANCES: Mapping[str, float] = {
 }
 """Doublings by which two splits must differ to be unrelated.
 
-They are those of the corresponding axes of transformers (replicas dp, parts tp and pp, samples of a device mbs,
+Values are taken from the corresponding axes of transformers (replicas dp, parts tp and pp, samples of a device mbs,
 operations of a sample the sequence).
 """
 

@@ -61,8 +61,8 @@ class LeastStep:
     def below_s(self, prefixes: StrategyTable) -> Floats:
         """Return lower bounds [N] of the step time of all candidates below ``prefixes``, in seconds.
 
-        They use the shortest passes over all choices on the layer axes that a prefix lacks, without recompute where
-        some layers may be spared. Every prefix has all axes of ``_passes``.
+        The bounds use the shortest passes over all choices on the layer axes that a prefix lacks, without recompute
+        where some layers may be spared. Every prefix has all axes of ``_passes``.
         """
         key, inverse = self._ways_below(prefixes)
         passes_s = self._passes_s[key] - self._recompute_s[key] * bool(prefixes.choices["recompute_layers"].any())

@@ -205,7 +205,7 @@ def _host_s(
 def _path_s(these: _Candidates) -> Floats:
     """Compute the seconds [S] of the longest path through a schedule, where pipeline ranks do not determine it.
 
-    They do not for virtual stages in rounds or along a V; 0 for other schedules.
+    The path is needed for virtual stages in rounds or along a V; 0 for other schedules.
     """
     path_s = np.zeros(len(these.plan))
     if these.plans.paths is not None:

@@ -69,7 +69,7 @@ def _scores(context: Context, table: StrategyTable) -> ScoreTable:
 def peaks(context: Context, table: StrategyTable) -> Floats:
     """Return the peak memory [N] of every candidate of a table with equal stages, in bytes.
 
-    It equals the result of ``score`` without correction by measured runs.
+    The peak equals the result of ``score`` without correction by measured runs.
     """
     found = np.empty(len(table))
     for on, rows in _by_software(table):

@@ -168,8 +168,8 @@ def stage_costs(
 def least_pace_s(context: Context, table: StrategyTable, *, hosted: bool = False) -> Floats:
     """Return a lower bound of the slowest stage's seconds of one microbatch, as in ``option_costs``, shape N.
 
-    It divides the model into ``pp`` equal parts. Infinite where parameters, gradients and optimizer states alone exceed
-    the device's memory; ``hosted``: without optimizer states, which may be on the host.
+    The bound divides the model into ``pp`` equal parts. Infinite where parameters, gradients and optimizer states alone
+    exceed the device's memory; ``hosted``: without optimizer states, which may be on the host.
     """
     software, paces_s = table.column("software"), np.zeros(len(table))
     for switches in np.unique(software):

@@ -42,7 +42,7 @@ Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 4
 ADDRESSING = 1.36
 """Instructions per multiplication for windows larger than a point, whose addresses are computed.
 
-They are about 36 integer instructions per 100 of floating point (NVIDIA Turing architecture white paper, mean of
+There are about 36 integer instructions per 100 of floating point (NVIDIA Turing architecture white paper, mean of
 rendering workloads; equality for convolutions is an assumption checked on published rates of K80 and P100). Since Volta
 both issue in parallel.
 """

@@ -115,7 +115,7 @@ def _traffic_bytes(
 
 
 def _peak(device: Device, precision: str) -> float:
-    """Return the peak operations per second of a precision; of 4 bit at most its gain over 8 bit."""
+    """Return the peak operations per second of a precision, for 4 bit at most its gain over 8 bit."""
     if INPUT_BYTES[precision] < 1:
         return min(device.peak(precision), FOUR_BIT_GAIN * device.peak("fp8"))
     return device.peak(precision)

@@ -289,7 +289,7 @@ def adam_time_s(
 ) -> Floats:
     """Seconds of one Adam or AdamW step over ``parameters`` parameters of this device.
 
-    It reads the gradient, reads and writes both moments (``state_bytes`` together) and the fp32 master weight, and
+    A step reads the gradient, reads and writes both moments (``state_bytes`` together) and the fp32 master weight, and
     writes the 16-bit weight; without master weights it reads and writes the weight in 16 bit. Eager steps (one kernel
     per term of the update, e.g. DeepSpeed's or PyTorch's for-loop form) move about three times as much.
     """

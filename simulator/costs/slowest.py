@@ -14,8 +14,8 @@ Floats = NDArray[np.float64]
 NATURAL_JITTER = 0.02
 """Deviation of a worker's steps over their mean on a quiet machine.
 
-It is one to three per cent (benchmarks/results/2026-11-21-real-runs.md). It is the default of asynchronous workers:
-exactly equal ones that start together would stay synchronous for ever.
+Measured values are one to three per cent (benchmarks/results/2026-11-21-real-runs.md). Asynchronous workers have this
+default: exactly equal workers that start together would stay synchronous for ever.
 """
 
 NEAR_REPLICAS = 8

@@ -1,6 +1,6 @@
 """Goodput of a long training: failures, checkpoints, lost work, restarts and spare nodes.
 
-A job of many devices stops when any of them fails. It restarts from its last checkpoint, so a checkpoint interval
+A job of many devices stops when any of them fails. The job restarts from its last checkpoint, so a checkpoint interval
 trades the time of writing against the work lost by a failure. Failures are independent and memoryless while the job
 runs; under these assumptions the expected time of a training is exact (J. T. Daly, A higher order estimate of the
 optimum checkpoint interval for restart dumps, Future Generation Computer Systems 22, 2006, equation 20, where restarts

@@ -17,8 +17,8 @@ MOST_GROUPS = 64
 class WhatIf:
     """A question. ``default_s``, ``best_s``: seconds per pass over the batch.
 
-    They are with the framework's plan and with the best plan under the change, both with the changes that memory
-    requires.
+    The first is for the framework's plan, the second for the best plan under the change; both plans have the changes
+    that memory requires.
     """
 
     name: str

@@ -122,7 +122,7 @@ class ServerWire:
     def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
         """Return the best number of pieces for each message.
 
-        It is next to the root of bytes times the faster direction's slope over the slower one's latency.
+        The number is next to the root of bytes times the faster direction's slope over the slower one's latency.
         """
         size = np.atleast_1d(np.asarray(size_bytes, dtype=np.float64))
         push, pull = (self.push_s, 1 / self.push_bytes_per_s), (self.pull_s, 1 / self.pull_bytes_per_s)

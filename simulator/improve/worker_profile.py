@@ -20,8 +20,8 @@ from forerun.spaces.errors import RequestError
 def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
     """Return the profile of the rank with the most computation in a step of ``batch`` samples (possibly the only rank).
 
-    A layer ends when a gradient is ready. Its share of the forward pass is its share of the backward pass. Waits for
-    other ranks and exposed messages are left out.
+    A layer ends when a gradient is ready. The share of a layer is assumed to be equal in forward and backward pass.
+    Waits for other ranks and exposed messages are left out.
 
     Raises:
         RequestError: the traces name no gradients, or no operators of a backward pass.

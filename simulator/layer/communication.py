@@ -116,7 +116,7 @@ def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
 def tensor_blocks(layer: Layer) -> int:
     """Count the blocks of a layer that synchronise their output over tensor ranks.
 
-    They are attentions, dense MLP and shared experts.
+    Synchronising blocks are attentions, dense MLP and shared experts.
     """
     blocks = (2 if layer.cross_attention else 1) if layer.attends else 0
     routed = isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden

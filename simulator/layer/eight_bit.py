@@ -87,7 +87,7 @@ def keeps_eight_bit(context: Context) -> bool:
 def renewed_bytes(context: Context) -> float:
     """Return the memory traffic per weight of renewing stored 8-bit forms once per step.
 
-    They are cast from half precision, or the second layout of a weight gathered in 8 bit.
+    The forms are cast from half precision, or are the second layout of a weight gathered in 8 bit.
     """
     recipe = recipe_of(context)
     if recipe is None or not keeps_eight_bit(context):

@@ -90,8 +90,8 @@ class Operators(OperatorCollector):
     def _softmax(self, core: Softmax, keys: float | None) -> None:
         """Add the attention core.
 
-        Over context ranks it is a kernel per rank and step: with two mirrored chunks each rank computes half of the
-        pairs of every block (causal), and the parts are merged in fp32 after every step.
+        Over context ranks the core is one kernel per rank and step: with two mirrored chunks each rank computes half of
+        the pairs of every block (causal), and the parts are merged in fp32 after every step.
 
         Chunks of a chunked core are separate sequences. Keys chosen by an indexer cost as much as a window of the same
         size: each query reads them once.

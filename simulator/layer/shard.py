@@ -26,7 +26,7 @@ _BYTES = {"fp32": 4.0, "tf32": 4.0}
 def saved_input_bytes(precision: str) -> float:
     """Return the bytes of a product's input value kept for the weight gradient.
 
-    It is one byte in 8-bit training, where Transformer Engine keeps the cast input.
+    A value takes one byte in 8-bit training, where Transformer Engine keeps the cast input.
     """
     return 1.0 if precision in EIGHT_BIT else activation_bytes(precision)
 

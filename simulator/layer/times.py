@@ -1,7 +1,7 @@
 """Seconds of every block (layer kinds, embedding, head) on one microbatch: computation and exposed communication.
 
-These are times of the device. Where the host takes longer to launch a stage's kernels than the device to run them, the
-stage runs at the host's pace (``host_passes_s``).
+Times of blocks are device times. Where the host takes longer to launch a stage's kernels than the device to run them,
+the stage runs at the host's pace (``host_passes_s``).
 """
 
 from collections.abc import Mapping
@@ -263,7 +263,7 @@ def expert_launches_s(context: Context) -> float:
 def expert_wait_s(context: Context, layer: Layer) -> float:
     """Seconds that a device waits in both passes of a layer with routed experts.
 
-    It waits until its host has read token counts and is ahead again; kernels in graphs are launched at once.
+    The device waits until its host has read token counts and is ahead again; kernels in graphs are launched at once.
     """
     profile, hidden = context.framework, context.model.hidden
     left = launched_share(layer, hidden, profile.graphed) / launched_share(layer, hidden)

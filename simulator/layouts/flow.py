@@ -1,8 +1,8 @@
 """Communication of a graph of operators, given the cuts of every operator.
 
-A tensor is kept in the layout of its producer, or of its first consumer where the producer leaves partial sums. Its
-gradient is kept in the same layout. Consumers that need a tensor in one layout share one transfer, and their
-contributions to a gradient in one layout are summed before the transfer.
+A tensor is kept in the layout of its producer, or of its first consumer where the producer leaves partial sums. The
+gradient of a tensor is kept in the tensor's layout. Consumers that need a tensor in one layout share one transfer, and
+their contributions to a gradient in one layout are summed before the transfer.
 """
 
 import math

@@ -88,7 +88,7 @@ class TotalMemory:
     cached_bytes: Floats
     """Free blocks of this rank that the allocator keeps for communication streams, and gaps between live tensors.
 
-    They are not in the peak, since they are freed before an allocation fails.
+    Both are not in the peak, since cached blocks are freed before an allocation fails.
     """
 
 

@@ -15,7 +15,7 @@ from forerun.spaces.opgraph.profile import GraphProfile
 HOST_BYTES_PER_S = 10e9
 """Rate at which a host with the parameters receives, or sends, for all its devices together.
 
-It is the rate between the sockets of a machine (NCCL: 10 GB/s for Skylake), as VGG-16 on eight K80 shows
+The value is the rate between the sockets of a machine (NCCL: 10 GB/s for Skylake), as VGG-16 on eight K80 shows
 (tensorflow.org benchmarks, May 2017).
 """
 HOST_LATENCY_S = 10e-6

@@ -1,7 +1,7 @@
 """One step of one worker, layer by layer: the gradient profile behind the prediction of every training mode.
 
-It is measured on one worker, or computed from a model's cost. A layer's parameters are fetched before its forward pass
-and its gradient is sent after its backward pass; both have ``parameter_bytes``.
+A profile is measured on one worker, or computed from a model's cost. A layer's parameters are fetched before its
+forward pass and its gradient is sent after its backward pass; both have ``parameter_bytes``.
 """
 
 import math

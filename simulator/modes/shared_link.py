@@ -16,7 +16,8 @@ COMPUTE, EXCHANGE = range(len(KINDS))
 class SharedMessage:
     """One message of a step.
 
-    It is ready ``ready_s`` after the step starts and takes ``alone_s`` on an idle link, which ``sent_bytes`` cross.
+    A message is ready ``ready_s`` after the step starts and takes ``alone_s`` on an idle link, which ``sent_bytes``
+    cross.
     """
 
     ready_s: float
@@ -28,8 +29,8 @@ class SharedMessage:
 class SharedJob:
     """A step of a job.
 
-    Alone it takes ``step_s``, including ``passes_s`` for its passes. Its ``messages`` are sent one after the other; the
-    remaining time follows passes and messages.
+    A job alone takes ``step_s`` per step, including ``passes_s`` for its passes. ``messages`` are sent one after the
+    other; the remaining time follows passes and messages.
     """
 
     step_s: float

@@ -165,8 +165,8 @@ class OperatorCosts:
     def _biases(self, operators: Sequence[Operator], outputs: Floats) -> tuple[Floats, Floats]:
         """Seconds of passes over the ``outputs`` [K, U] that add a bias and that sum its gradient.
 
-        They apply to convolutions; direct kernels of groups add the bias themselves, and products of linear layers do
-        both.
+        Only convolutions have these passes; direct kernels of groups add the bias themselves, and products of linear
+        layers do both.
         """
         own = np.array([o.bias and o.kind is not Kind.LINEAR for o in operators])
         if self.profile.fuses_elementwise or not own.any():

@@ -1,8 +1,8 @@
 """Waits of kernels for the host that issues them one by one, by one rule for both levels.
 
 A kernel starts when the preceding kernel has ended and the host has issued it: ``end_i = max(end_(i-1), issued_i) +
-kernel_i``. This equals a sum and a running maximum, ``end_i = K_i + max_(j <= i)(issued_j - K_(j-1))`` with ``K`` the
-running sum of kernels, so a shorter kernel or an earlier issue never ends a step later.
+kernel_i``. The recurrence equals a sum and a running maximum, ``end_i = K_i + max_(j <= i)(issued_j - K_(j-1))`` with
+``K`` the running sum of kernels, so a shorter kernel or an earlier issue never ends a step later.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Gradient messages: filled into buckets during the backward pass, sent one after the other.
 
-This is the only rule for the gradient exchange of a data-parallel step, used by closed forms, training modes,
+This module has the only rule for the gradient exchange of a data-parallel step, used by closed forms, training modes,
 improvements and events.
 """
 

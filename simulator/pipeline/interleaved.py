@@ -21,8 +21,8 @@ from forerun.spaces.schedules.interleaved import numbered
 RATES = (("work", 2.0, 0.0), ("work", 2.0, 1.0), ("work", 3.0, 0.125), ("traffic", 1.75, 0.125), ("launches", 2.0, 1.0))
 """Nominal times of the search for paths.
 
-They are the times of layers (matrix work; with expert traffic and a head in higher precision; or equal launches of the
-host for all), the ratio of the backward to the forward pass (three with full recompute), and the host time per
+The numbers are times of layers (matrix work; with expert traffic and a head in higher precision; or equal launches of
+the host for all), the ratio of the backward to the forward pass (three with full recompute), and the host time per
 microbatch and device, in forward passes of the longest layer.
 """
 SLOWED = 2.0
@@ -193,7 +193,7 @@ class _Step:
     def needs(self) -> NDArray[np.int64]:
         """Return the pass that computes the input of every pass (-1: none).
 
-        It is the same microbatch one virtual stage earlier, or later in the backward direction.
+        The input comes from the same microbatch one virtual stage earlier, or later in the backward direction.
         """
         one, turned = self.microbatches, self.chunks * self.microbatches
         needed = np.arange(self.passes)
@@ -205,7 +205,7 @@ class _Step:
     def prepared(self, path: Path) -> NDArray[np.bool_]:
         """Mark the passes of a path that wait for the host's preparation of their microbatch, not for their input.
 
-        They are first forward passes on a device that follow another pass of it.
+        Waiting passes are first forward passes on a device that follow another pass of the device.
         """
         chunk = path // self.microbatches
         device = chunk % self.chunks % self.pp

@@ -84,8 +84,8 @@ def blame(graph: ReplayGraph) -> Floats:
 def working_spans(graph: ReplayGraph, place: int) -> Booleans:
     """Return the spans of a rank's own work.
 
-    They are computation and copies and, where the host computes, calls that request messages, except a last call whose
-    thread mostly waits for its message: it is part of the wait.
+    Own work is computation, copies and, where the host computes, calls that request messages. A last call whose thread
+    mostly waits for its message is not own work, but part of the wait.
     """
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
     working = np.isin(trace.kind, (SpanKind.COMPUTE, SpanKind.COPY))

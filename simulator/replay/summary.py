@@ -69,7 +69,7 @@ def _path_s(analysis: Analysis) -> float:
 
 
 def _waited_for(analysis: Analysis, place: int) -> dict[str, float]:
-    """Return the positive seconds per step that one rank waits for each other one, by its number."""
+    """Return the seconds per step of one rank's waits for each other rank, by its number, without zeros."""
     waits = analysis.blame_s[place].tolist()
     return {str(use.rank): seconds for use, seconds in zip(analysis.uses, waits, strict=True) if seconds > 0}
 

@@ -49,7 +49,7 @@ def _events(result: Replay) -> Iterator[dict[str, Any]]:
 def _queues(result: Replay, lane_of: dict[int, tuple[int, int]]) -> Iterator[dict[str, Any]]:
     """Yield, for every lane, the number of launched or called spans that have not started.
 
-    They are kernels after a running one, or messages that wait for others or for other ranks.
+    Such spans are kernels after a running one, or messages that wait for others or for other ranks.
     """
     graph, run = result.graph.graph, result.run
     called_s = np.full(len(graph.kind), np.inf)

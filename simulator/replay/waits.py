@@ -1,6 +1,6 @@
 """Waits inferred from the gaps on lanes.
 
-A trace names the launch of a kernel, but not the waits of a host or a stream. They are inferred: a gap during which
+A trace names the launch of a kernel, but not the waits of a host or a stream. Waits are inferred: a gap during which
 another lane of the same rank was busy almost to its end was a wait for that lane. Gaps shorter than ``LEAST_S`` are not
 changed.
 """

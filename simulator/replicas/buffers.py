@@ -72,8 +72,8 @@ def buffers(
 def _unit_bytes(context: Context, counts: StageParameters, zero: Floats, layers: Floats) -> tuple[Floats, ...]:
     """Compute the buffers of units, [R, D] each.
 
-    They are the permanent buffers, further ones during a layer's backward pass, further ones at its end, and the peak
-    allocations of the gather and the reduction stream.
+    The result has the permanent buffers, further ones during a layer's backward pass, further ones at its end, and the
+    peak allocations of the gather and the reduction stream.
 
     A layer is a unit; embedding and head (the ends) together are another. The last layer and, unless they are dropped
     after the forward pass, the ends are gathered at the loss. The backward pass has the ends, the next layer, a third
@@ -96,7 +96,7 @@ def _unit_bytes(context: Context, counts: StageParameters, zero: Floats, layers:
 def _scratch_bytes(context: Context, shapes: Floats) -> Floats:
     """Return the bytes that matrix products allocate.
 
-    They are the scratch memory of libraries and, where products add directly to the gradient buffer, one unused
+    The bytes are scratch memory of libraries and, where products add directly to the gradient buffer, one unused
     gradient per shape of a weight (autograd requires a tensor).
     """
     profile = context.framework

@@ -1,6 +1,7 @@
 """Costs of replicas once per step, or per microbatch with sharded gradients or parameters.
 
-They are gradient reduction, parameter gather, optimizer, and the memory of parameters, gradients and optimizer states.
+The costs are gradient reduction, parameter gather, optimizer, and the memory of parameters, gradients and optimizer
+states.
 
 Stages after ZeRO (arXiv 1910.02054): 1 shards optimizer states, 2 also gradients, 3 also parameters. Where only a part
 of the replicas shares one set of slices (hybrid sharding: HSDP, instances of a distributed optimizer), gradients are
@@ -321,7 +322,7 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
 def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floats, Floats]:
     """Return the (dense, expert) parameters with gradients, [R, D].
 
-    They are the trained ones and, in units that are one flat buffer, all others.
+    All trained parameters have gradients and, in units that are one flat buffer, all others.
     """
     counts = replicas.parameters
     if profile.unit_parameters != "flat":

@@ -32,14 +32,14 @@ class Level:
     bytes_per_s: float
     """Line rate per device and direction when all devices of the level communicate at once.
 
-    It is the bandwidth out of one inner group, divided by its devices (a NIC shared by two devices counts half for
-    each). A group of ``k`` devices inside a mesh has only the links among themselves: about ``port_bytes_per_s * (k -
-    1)``.
+    The rate is the bandwidth out of one inner group, divided by its devices (a NIC shared by two devices counts half
+    for each). A group of ``k`` devices inside a mesh has only the links among themselves: about ``port_bytes_per_s * (k
+    - 1)``.
     """
     port_bytes_per_s: float
     """Rate of the one port that a lone sender uses.
 
-    It is one NIC, the NVLink port, or in a mesh the link to one peer (the narrowest where they differ).
+    The port is one NIC, the NVLink port, or in a mesh the link to one peer (the narrowest where they differ).
     """
     latency_s: float
     """One hop with NCCL's low-latency protocol."""
@@ -82,7 +82,7 @@ class Overlap:
 class NodeGroup:
     """Equal nodes among others: the first ``devices`` of ``cluster``.
 
-    They have ``stages`` pipeline stages (None: as many as fit).
+    The devices have ``stages`` pipeline stages (None: as many as fit).
     """
 
     cluster: "Cluster"
@@ -140,8 +140,8 @@ class Cluster:
     def scale_up_size(self) -> int:
         """Devices that reach each other over the fastest links.
 
-        It is an NVLink domain, or the devices under one PCIe root without such links; 1 where every device needs the
-        network.
+        The domain is an NVLink domain, or the devices under one PCIe root without such links; 1 where every device
+        needs the network.
         """
         if not self.levels or self.levels[0].kind in NETWORK_KINDS:
             return 1

@@ -65,7 +65,7 @@ class Device:
     compute_share: float = 1.0
     """Speed of matrix products and attention relative to the fit to micro-benchmarks.
 
-    It is 1.0 unless calibrated, and does not change peaks.
+    The share is 1.0 unless calibrated, and does not change peaks.
     """
     attention_share: float = 1.0
     """Further factor on the speed of attention."""

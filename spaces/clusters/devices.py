@@ -70,7 +70,7 @@ def read_entry(folder: str, name: str, what: str) -> Mapping[str, Any]:
     """Return the catalogue entry ``name`` of ``folder`` as plain data.
 
     Raises:
-        RequestError: the entry does not exist; ``what`` is its kind in the message.
+        RequestError: the entry does not exist; the message names its kind, ``what``.
     """
     names = names_in(folder)
     if name not in names:

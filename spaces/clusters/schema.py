@@ -1,4 +1,4 @@
-"""Schema of a user's cluster document. It imports pydantic: load it only to read such a document.
+"""Schema of a user's cluster document. This module imports pydantic: load it only to read such a document.
 
 A user's cluster needs a dozen lines::
 

@@ -47,7 +47,7 @@ class HostLinks:
     switch_devices: int = 0
     """Devices behind one PCIe switch, which share its link to the socket.
 
-    It is 0 where every device is linked to its socket, or to switches that are never the bottleneck.
+    The number is 0 where every device is linked to its socket, or to switches that are never the bottleneck.
     """
     switch_bytes_per_s: float = 0.0
     """Rate of the switch's link to the socket, one direction."""

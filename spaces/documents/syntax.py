@@ -1,7 +1,7 @@
 """Messages about invalid YAML, JSON or TOML, independent of the parser's version.
 
-They are derived from the position of the error and the characters around it. The parsers' own messages differ between
-versions and are never shown.
+Messages are derived from the position of the error and the characters around it. The parsers' own messages differ
+between versions and are never shown.
 """
 
 import json

@@ -56,8 +56,8 @@ def resolve_framework(name: str) -> FrameworkProfile:
 def _profile(name: str, data: Mapping[str, Any]) -> FrameworkProfile:
     """Return the profile of a file.
 
-    It is made of the profile that it is like, its switches (switches that it does not name have their settings without
-    a flag), and its fields.
+    The parts are the profile that the file is ``like``, its switches (unnamed switches have their settings without a
+    flag), and its fields.
     """
     stated = _tupled(data)
     settings = {switch: as_word(setting) for switch, setting in (stated.pop("switches", None) or {}).items()}

@@ -102,8 +102,8 @@ class FrameworkProfile:
     fused_norms: bool = False
     """Whether norms run inside the following product, which keeps their input, so that their recompute frees nothing.
 
-    This is Transformer Engine's ``TELayerNormColumnParallelLinear``; norms before latent attention and before experts
-    are separate modules (``gpt_layer_specs.py`` of Megatron-Core).
+    An example is Transformer Engine's ``TELayerNormColumnParallelLinear``; norms before latent attention and before
+    experts are separate modules (``gpt_layer_specs.py`` of Megatron-Core).
     """
     selective: str = "core"
     """Operators repeated by selective recompute.
@@ -120,7 +120,7 @@ class FrameworkProfile:
     keeps_gathered: bool = False
     """Whether activations gathered over tensor ranks for one microbatch stay allocated.
 
-    They are not gathered again in the backward pass.
+    The backward pass does not gather such activations again.
     """
     gathers_ahead: bool = False
     """Whether, in a pipeline, those of all in-flight microbatches but two stay instead."""
@@ -211,7 +211,7 @@ class FrameworkProfile:
     pads_experts: bool = False
     """Whether 8-bit rows of each expert are copied to a multiple of 16 or 32, and results back.
 
-    These are Megatron-core's Fp8Padding and Fp8Unpadding, where no kernel fuses experts.
+    Megatron-core does so (Fp8Padding, Fp8Unpadding) where no kernel fuses experts.
     """
     tensor_step_s: float = 0.0
     """Seconds per ring step of a tensor-rank collective beyond the scale-up domain, in addition to the link's own."""
@@ -232,13 +232,14 @@ class FrameworkProfile:
     eight_bit_recipe: str = "current"
     """Elements that share a scale in 8-bit training.
 
-    They are a tensor, by its largest value in earlier steps ("delayed") or in this one ("current"), tiles of 128 and
-    128 x 128 values ("block"), 32 values ("mx"), rows and columns ("row").
+    Such elements are a tensor, by its largest value in earlier steps ("delayed") or in this one ("current"), tiles of
+    128 and 128 x 128 values ("block"), 32 values ("mx"), rows and columns ("row").
     """
     eight_bit_copies: bool = False
     """Whether 8-bit training keeps weights of layers in both layouts of its products between microbatches.
 
-    They are in addition to half precision (Transformer Engine caches them: module/base.py, get_weight_workspace).
+    :The layouts are in addition to half precision (Transformer Engine caches them:: module/base.py,
+    get_weight_workspace).
     """
     eight_bit_parameters: bool = False
     """Whether 8-bit training stores weights of layers only in 8 bit, and gathers them in 8 bit."""
@@ -258,8 +259,8 @@ class FrameworkProfile:
     dummy_gradients: bool = False
     """Whether one unused gradient per shape of a weight stays allocated where products accumulate directly.
 
-    It has the weight's type (Transformer Engine from 2.0 on: get_dummy_wgrad); the head has one during its backward
-    pass (Megatron-LM, tensor_parallel/layers.py).
+    The gradient has the weight's type (Transformer Engine from 2.0 on: get_dummy_wgrad); the head has one during its
+    backward pass (Megatron-LM, tensor_parallel/layers.py).
     """
     workspace_bytes: float = 0.0
     """Bytes of scratch memory of matrix libraries from the allocator."""
@@ -329,7 +330,7 @@ class FrameworkProfile:
     live_parameters: float = 0.0
     """Number of sharded parameters that always stay gathered, at most those of a device's part of the model.
 
-    This is DeepSpeed's ``stage3_max_live_parameters``.
+    DeepSpeed's setting is ``stage3_max_live_parameters``.
     """
     layer_units: bool = False
     """Whether sharded gradients or parameters are sent one layer at a time, in place of buckets (FSDP's units)."""

@@ -85,7 +85,7 @@ class Switch:
     frameworks: Mapping[str, Support | None]
 
     def support(self, profile: FrameworkProfile) -> Support | None:
-        """Return the support of this switch by a framework or by the one that its profile is like; None without one."""
+        """Return the support of this switch by a framework, or by a parent of its profile; None without support."""
         return next((self.frameworks[name] for name in profile.lineage if name in self.frameworks), None)
 
     def effect(self, profile: FrameworkProfile, setting: str) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ USUAL: Mapping[str, Usual] = {
 def usual_framework(kinds: Sequence[DeviceKind], *, decodes: bool = True) -> str:
     """Return the usual framework of a model that ``decodes`` tokens, or does not.
 
-    It is the generic one where the cluster's kinds of devices have no common framework.
+    The generic framework is returned where the cluster's kinds of devices have no common framework.
 
     >>> usual_framework([DeviceKind(device="tpu-v5p", vendor="Google", architecture="TPU v5p", link="torus")])
     'maxtext'

@@ -16,8 +16,8 @@ __all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExp
 Trains = Literal["all", "adapters", "inputs", "nothing"]
 """Gradients of a layer's backward pass.
 
-They are those of its parameters; of low-rank adapters only; of its input only, for earlier layers; or none, without a
-backward pass.
+Gradients are computed for its parameters; for low-rank adapters only; for its input only, for earlier layers; or not at
+all, without a backward pass.
 """
 
 

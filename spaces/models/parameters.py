@@ -21,8 +21,8 @@ class LayerParameters:
     replicated: int
     """Parameters replicated over tensor ranks.
 
-    They are norms, biases of row-parallel projections, the gate of shared experts, and the down-projections of latent
-    attention (``parallel_mode="duplicate"`` in Megatron-LM).
+    Replicated are norms, biases of row-parallel projections, the gate of shared experts, and the down-projections of
+    latent attention (``parallel_mode="duplicate"`` in Megatron-LM).
     """
 
     @property
@@ -101,7 +101,7 @@ def router_parameters(mixture: MixtureOfExperts, hidden: int) -> int:
 def mtp_block_parameters(model: Model) -> LayerParameters:
     """Count parameters of one multi-token-prediction block.
 
-    It is a layer like the last one, with a ``2*hidden -> hidden`` projection (in ``mlp_dense``) and three norms
+    The block is a layer like the last one, with a ``2*hidden -> hidden`` projection (in ``mlp_dense``) and three norms
     (DeepSeek-V3, arXiv 2412.19437, section 2.2); embedding and head are shared.
     """
     last, hidden = model.layers[-1], model.hidden

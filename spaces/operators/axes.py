@@ -54,7 +54,7 @@ class Dimension:
     halo: int = 0
     """Elements that a part of the axis needs from both its neighbours together.
 
-    This is for a kernel wider than its stride.
+    A kernel wider than its stride needs a halo.
     """
     extent: int | None = None
     """Number of elements if not axis times step (a convolution without padding)."""
@@ -72,7 +72,7 @@ class Operand:
     count: int | None = None
     """Number of elements if not the product of the dimensions (a weight with a window and a bias).
 
-    They are cut like the dimensions.
+    Elements are cut like the dimensions.
     """
 
     @property

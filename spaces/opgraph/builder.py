@@ -167,7 +167,7 @@ class Builder:
         return self._add(Kind.LINEAR, "linear", (*x.shape[:-1], features), x, bias=bias)
 
     def table(self, rows: int, width: int, lookups: int) -> Value:
-        """An embedding table; a sample sums ``lookups`` of its rows. It reads indices, not the model's input."""
+        """An embedding table that reads indices, not the model's input; a sample sums ``lookups`` of its rows."""
         return self._add(Kind.EMBEDDING, "table", (width,), Value("", (lookups,)), rows=rows, lookups=lookups)
 
     def interaction(self, values: Sequence[Value], keep: Value) -> Value:

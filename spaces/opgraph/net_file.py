@@ -243,7 +243,7 @@ _PLATFORM = {
 def read_platform(path: Path) -> Platform:
     """Return the platform of a ``.plat`` file.
 
-    It has ``memory``, ``flops``, ``bandwidth``, ``latency``, ``gpus`` and ``gpus_per_node`` by name, or six bare
+    The file has ``memory``, ``flops``, ``bandwidth``, ``latency``, ``gpus`` and ``gpus_per_node`` by name, or six bare
     numbers in this order.
 
     Raises:

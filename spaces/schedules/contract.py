@@ -109,8 +109,8 @@ Programs = Sequence[Iterable[Action]]
 class Keeping:
     """Further causes of in-flight microbatches under 1F1B.
 
-    They are additional warm-up forward passes (``PipelineShape.ahead``), and the placement of the ``vocabulary`` in the
-    framework.
+    Causes are additional warm-up forward passes (``PipelineShape.ahead``), and the placement of the ``vocabulary`` in
+    the framework.
     """
 
     ahead: float = 0.0

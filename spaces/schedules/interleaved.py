@@ -38,7 +38,7 @@ class Interleaved(PipelineSchedule):
     def programs(self, shape: PipelineShape) -> Programs:
         """Return the programs, with ``2 (pp - 1 - stage) + (vpp - 1) pp`` warm-up forward passes per rank.
 
-        This is the order of Megatron-LM's ``forward_backward_pipelining_with_interleaving``.
+        The order is that of Megatron-LM's ``forward_backward_pipelining_with_interleaving``.
         """
         shape.require(self.name, shape.vpp > 1, "vpp > 1 (use 1f1b)")
         shape.require(self.name, shape.microbatches % shape.pp == 0, f"a multiple of {shape.pp} microbatches")

@@ -9,9 +9,9 @@ from forerun.spaces.schedules.contract import Action, Pass, PipelineShape, Progr
 def limited(shape: PipelineShape, in_flight: Sequence[int]) -> Programs:
     """Return programs in which stage s has at most ``in_flight[s]`` in-flight microbatches.
 
-    It runs forward passes up to the limit, and a backward pass before each further one (Proteus' scheduling rule, arXiv
-    2306.02267: ``pp - s`` on stage s is 1F1B, all microbatches are GPipe). A stage never keeps more microbatches than
-    the previous one, which stops sending.
+    A stage runs forward passes up to the limit, and a backward pass before each further one (Proteus' scheduling rule,
+    arXiv 2306.02267: ``pp - s`` on stage s is 1F1B, all microbatches are GPipe). A stage never keeps more microbatches
+    than the previous one, which stops sending.
 
     Raises:
         RequestError: more than one virtual stage per device, a wrong number of limits, or a limit below 1.

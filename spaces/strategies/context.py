@@ -119,7 +119,7 @@ class Context:
     def attention(self) -> str:
         """Attention kernel in use.
 
-        It is the profile's kernel, or a fused softmax over all scores on devices before Ampere, which FlashAttention 2
+        The kernel is the profile's, or a fused softmax over all scores on devices before Ampere, which FlashAttention 2
         and its successors do not support (its README).
         """
         kernel = self.framework.attention

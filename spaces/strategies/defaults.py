@@ -105,7 +105,7 @@ def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
 def _virtual_stages(layers: int, extra: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of virtual stages that suit some pipeline depth.
 
-    They are divisors of the number of layers plus ``extra`` ones (embedding, head and prediction block, which may count
+    The numbers divide the number of layers plus ``extra`` ones (embedding, head and prediction block, which may count
     as layers).
     """
     counts = {d for more in extra for d in divisors(layers + more) if d <= LARGEST_VPP}

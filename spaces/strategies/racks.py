@@ -99,7 +99,7 @@ def _segment(rack: int, node: int, devices: int, *spans: int) -> int:
 def spread_use(cluster: Cluster, strategy: Strategy) -> RackUse | None:
     """Return the placement in more racks than the devices fill, so that no group is divided.
 
-    It is None if no group is divided anyway, or there are too few racks.
+    Return None if no group is divided anyway, or there are too few racks.
     """
     rack, node, s = rack_devices(cluster), cluster.devices_per_node, strategy
     if not rack or not (segment := _segment(rack, node, s.devices, *_spans(s.tp, s.cp, s.ep, s.etp))):
@@ -151,7 +151,7 @@ def with_domain(context: Context, domain: int) -> Context:
 
 @lru_cache(maxsize=64)
 def _narrowed(cluster: Same[Cluster], domain: int) -> Cluster:
-    """Return one object for a cluster and a domain: what blocks take is remembered for it."""
+    """Return one object for a cluster and a domain, the cache key of block times."""
     first, *others = cluster.value.levels
     return replace(cluster.value, levels=(replace(first, size=domain), *others))
 

@@ -175,8 +175,8 @@ def settled(context: Context, strategy: Strategy) -> Strategy:
 SettledBy = tuple[int, ...]
 """Values that determine the switches which a search turns on for a strategy.
 
-They are the numbers of ``READ_BY_SOFTWARE``, the tp of its second half, its choice of ``switches``, and the recompute
-of its stages.
+The values are the numbers of ``READ_BY_SOFTWARE``, the tp of its second half, its choice of ``switches``, and the
+recompute of its stages.
 """
 
 
@@ -191,7 +191,7 @@ def settled_by(strategy: Strategy) -> SettledBy:
 def switches_of(context: Context, by: SettledBy) -> Software | None:
     """Return the switches that a search turns on for all strategies with these values.
 
-    It is None where a search turns none on and does not change a strategy.
+    Return None where a search turns none on and does not change a strategy.
     """
     if not context.free_software:
         return None
@@ -251,7 +251,7 @@ def not_running(columns: Columns, context: Context) -> Mask:
 def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int], Context], str]:
     """Return a function that explains which switches of one column are incompatible with a strategy.
 
-    ``which`` selects some of their conditions.
+    ``which``: the conditions of these switches that apply.
     """
 
     def why(values: Mapping[str, int], context: Context) -> str:
@@ -285,10 +285,10 @@ def _tensor(c: Columns, x: Context) -> Mask:
 def _combined(c: Columns, x: Context) -> Mask:
     """Mark candidates for which Megatron-core has the combined 1F1B schedule.
 
-    It needs virtual stages in a pipeline, a pipeline if the model has a prediction block, and no graph of the entire
-    step (TransformerConfig.__post_init__). With no more microbatches than stages all forward passes run before the
-    first backward pass, and no two are combined. It divides a layer between its mixer and its experts, which hybrid
-    models do not allow.
+    The schedule needs virtual stages in a pipeline, a pipeline if the model has a prediction block, and no graph of the
+    entire step (TransformerConfig.__post_init__). With no more microbatches than stages all forward passes run before
+    the first backward pass, and no two are combined. The schedule divides a layer between its mixer and its experts,
+    which hybrid models do not allow.
     """
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
     return np.asarray(

@@ -248,8 +248,8 @@ class StagedSpace:
     def canonical(self, strategy: Strategy) -> Strategy:
         """Return the canonical name of a candidate.
 
-        It has a split by rule that gives the same layers, one choice of recompute if all stages are equal, one tp if
-        both halves are equal, and the switches that a search turns on.
+        The canonical candidate has a split by rule that gives the same layers, one choice of recompute if all stages
+        are equal, one tp if both halves are equal, and the switches that a search turns on.
         """
         return self.settled(self._named(strategy))
 

@@ -61,7 +61,7 @@ def _inferred(
 ) -> Mapping[str, Mapping[str, int]]:
     """Return the degrees of every operator of a stage.
 
-    They are ``given``, or those of a neighbour's tensor as it is cut, first of the inputs and then of the readers.
+    Degrees are ``given``, or taken from the cut of a neighbour's tensor, first of the inputs and second of the readers.
     Other operators have no neighbour to follow. An operator that needs another's sum does not follow: the sum is on all
     devices.
     """
@@ -89,7 +89,8 @@ def _inferred(
 def _carried(degrees: Mapping[str, int], here: Operand, there: Operand) -> Mapping[str, int]:
     """Return the degrees of one side of a tensor for the other side.
 
-    They map dimension by dimension where both sides have as many, else by name; along other cuts the work is repeated.
+    Degrees map dimension by dimension where both sides have equally many, otherwise by name; along other cuts the work
+    is repeated.
     """
     alike = len(here.axes) == len(there.axes)
     partner = dict(zip(here.axes, there.axes, strict=True)) if alike else {name: name for name in there.axes}

@@ -37,7 +37,7 @@ class Computation:
     deal: bool | None = None
     """Whether every layer is undivided on one device of the stage, with the layers distributed over all devices.
 
-    This is for embedding tables.
+    Embedding tables need it.
     """
     on: tuple[int, ...] | None = None
     """Devices of the stage for the operators, in operator graphs; () for all of them."""

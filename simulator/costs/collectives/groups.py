@@ -27,8 +27,9 @@ def members_per_level(levels: tuple[Level, ...], ranks: ArrayLike, stride: Array
 def block_stride(span: Floats) -> Floats:
     """Return the spacing of two members at the ends of a block of ``span`` devices, for its levels.
 
-    With this spacing they share exactly the levels that contain the block. Their distance (at most span - 1) does not
-    give this: devices 0 and 6 share a node of eight, but a second pair at this distance would not fit into the node.
+    With this spacing the members share exactly the levels that contain the block. The members' distance (at most span -
+    1) does not give this: devices 0 and 6 share a node of eight, but a second pair at this distance would not fit into
+    the node.
     """
     return np.asarray(np.maximum(span / 2.0, 1.0), dtype=np.float64)
 

@@ -7,7 +7,7 @@ links, which it shares with all other transfers under way.
 
 A ``TaskGraph`` is complete before it runs: plain lists with one entry per task, so that adding and executing a task
 takes about a microsecond each. A ``LiveGraph`` (``live_graph.py``) is written while it runs and forgets tasks that have
-ended. Both are written by the same calls.
+ended. Both graphs are written by the same calls.
 """
 
 from array import array
@@ -164,7 +164,7 @@ class EventGraph:
     def weigh(self, route: Sequence[int], weights: Sequence[float]) -> None:
         """Let every transfer over ``route`` represent several connections: ``weights[i]`` of them cross ``route[i]``.
 
-        Its rate and its bytes are per connection. Fairness gives every connection the same rate.
+        Rate and bytes of the transfer are per connection. Fairness gives every connection the same rate.
 
         Raises:
             RequestError: the number of weights is not the number of links, or a weight is not positive.

@@ -27,7 +27,7 @@ class Watcher(Protocol):
     """Receiver of the run's events in order of time."""
 
     def held(self, task: int, hold: Hold, now_s: float) -> None:
-        """Note what a task allocates or frees."""
+        """Record the allocation or free of a task."""
 
     def ended(self, task: int, start_s: float, end_s: float, cause: Any) -> Any:
         """Record start, end and cause of a task; return the value that names this task as a later cause."""

@@ -4,7 +4,7 @@
 class Slowed:
     """A stream whose tasks slow down while others are busy.
 
-    It has the task under way, its remaining seconds at full speed, and the number of busy streams that slow it.
+    The stream has the task under way, its remaining seconds at full speed, and the number of busy streams that slow it.
     A task on several such streams is timed on the first of them, the ``lead`` of the others.
     """
 

@@ -19,9 +19,9 @@ from forerun.spaces.strategies import Context, StrategyTable
 def event_row(assignment: Assignment, figures: StepFigures) -> ScoreTable:
     """Return the scores of one simulated assignment.
 
-    ``time_s`` has the parts of the slowest rank. Memory has the parts of the closed forms for their fullest rank (the
-    rank with the least free memory where groups of devices differ); the difference to the events' live tensors counts
-    as activations, and its fragmentation as reserve.
+    ``time_s`` has the parts of the slowest rank. Memory is divided into parts like the rank that is fullest by the
+    closed forms (the rank with the least free memory where groups of devices differ); the difference to the events'
+    live tensors counts as activations, and its fragmentation as reserve.
     """
     memory, profile = stage_memory(assignment), assignment.context.framework
     own = assignment.group_of_rank

@@ -25,7 +25,7 @@ _SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")
 MOST_PASSES, MOST_SHARED = 100_000, 20_000
 """Limits of the passes of all pipelines of a step with a timeline, without and with shared links.
 
-They take eight seconds and a quarter of a gigabyte; with shared links the time is four times as long.
+The passes take eight seconds and a quarter of a gigabyte; with shared links the time is four times as long.
 """
 
 

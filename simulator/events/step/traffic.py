@@ -247,7 +247,7 @@ def ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int,
 def ring_rate(cluster: Cluster, ranks: int, stride: float, *, lone: bool) -> float:
     """Return the line rate of one ring of ``ranks`` devices, ``stride`` apart, in bytes per second.
 
-    It is the rate of the slowest level in use, with all channels.
+    The slowest level in use determines the rate, with all channels.
     """
     rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
     members = np.asarray(float(ranks)), np.asarray(float(stride))

@@ -42,7 +42,7 @@ def simulate_tree(context: Context, strategies: TreeStrategies, *, contention: b
 def rough_step_s(costs: StepCosts) -> float:
     """Return a rough step time without events: work of the busiest rank, fill of its pipeline and exposed traffic.
 
-    It orders trees on the same devices, since its error is similar for all of them.
+    The estimate orders trees on the same devices, since its error is similar for all trees.
     """
     passes_s = [chunk.forward_s + chunk.backward_s for chunk in costs.chunks]
     busy_s = [sum(passes_s[chunk] for chunk in stage.share) for stage in costs.stages]

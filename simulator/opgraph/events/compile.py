@@ -1,9 +1,9 @@
 """Compilation of operators, their cuts and their communication into the task graph of one step.
 
-One device represents a pipeline rank, since the parts of every operator are equal. Its compute stream runs operators in
-the order of the schedule's program; the feature stream carries activations, and the gradient stream carries weights and
-gradients, in buckets that start after their last gradient. A recomputed run of operators is cloned where the backward
-pass reaches it."""
+One device represents a pipeline rank, since the parts of every operator are equal. The compute stream of a device runs
+operators in the order of the schedule's program; the feature stream carries activations, and the gradient stream
+carries weights and gradients, in buckets that start after their last gradient. A recomputed run of operators is cloned
+where the backward pass reaches it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ _LEAST = 1.0
 def shares_links(cluster: Cluster, devices: int, contention: bool) -> bool:
     """Check whether transfers between some devices share links.
 
-    They share links on a cluster with a graph of links; ``contention`` on a cluster without one is refused.
+    Transfers share links on a cluster with a graph of links; ``contention`` on a cluster without one is refused.
     """
     return devices > 1 and (contention or cluster.spec is not None)
 

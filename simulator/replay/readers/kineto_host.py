@@ -104,7 +104,8 @@ class HostLanes:
     def _waited(self, low: float, high: float) -> float:
         """Return the end of the message that ended a thread's pause from ``low`` to ``high``; ``low`` without one.
 
-        It identifies a call that requests a message and returns at its end (``dist.all_reduce`` within an operator).
+        The pause identifies a call that requests a message and returns at its end (``dist.all_reduce`` within an
+        operator).
         """
         if high - low < LEAST_S * 1e6:
             return low

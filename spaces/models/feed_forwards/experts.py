@@ -31,7 +31,7 @@ class MixtureOfExperts:
     top_groups: int = 1
     """Number of groups from which a token's experts are chosen.
 
-    This is group-limited routing (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+    Source: group-limited routing (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
     """
     null_experts: int = 0
     """Number of the router's choices that compute nothing and return their token.

@@ -27,7 +27,7 @@ _ENDINGS = re.compile(
 def changes_cost(name: str, value: object) -> bool:
     """Check whether an unread field may change cost.
 
-    It may if its value is neither a text nor empty, and neither its name nor its ending is harmless.
+    A field may change cost if its value is neither a text nor empty, and neither its name nor its ending is harmless.
     """
     if name in HARMLESS or name.startswith("_") or _ENDINGS.search(name):
         return False

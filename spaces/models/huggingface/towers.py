@@ -63,7 +63,7 @@ class Tower:
     def read(self, fields: Fields, *, alone: bool = False) -> Image:
         """Make the encoder of a configuration.
 
-        Its layers have their own width and number of tokens unless it is a model ``alone``.
+        Layers have their own width and number of tokens unless the encoder is a model ``alone``.
         """
 
         def on(switch: Switch) -> bool:

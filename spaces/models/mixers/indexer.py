@@ -13,8 +13,8 @@ from forerun.spaces.models.parts import Product, Scores, Step, uncut
 class Indexer:
     """An indexer of sparse attention, which chooses ``top_k`` keys per query.
 
-    It has ``heads`` scores of width ``head_dim``; ``weighted``: the heads are weighted by a product of the token.
-    ``shared``: the choice is an earlier layer's. Every tensor rank runs the complete indexer.
+    The indexer has ``heads`` scores of width ``head_dim``; ``weighted``: the heads are weighted by a product of the
+    token. ``shared``: the choice is an earlier layer's. Every tensor rank runs the complete indexer.
     """
 
     heads: int

@@ -124,8 +124,8 @@ class _Network:
 def amoebanet_d(layers: int = 18, filters: int = 208) -> GraphModel:
     """AmoebaNet-D (``layers``, ``filters``) for 224 x 224 images.
 
-    It has normal cells in three groups, a reduction cell before the second and third group, and two reduction cells in
-    the stem.
+    The network has normal cells in three groups, a reduction cell before the second and third group, and two reduction
+    cells in the stem.
     """
     network = _Network(filters // 4)
     for _ in range(2):

@@ -66,7 +66,7 @@ table 1): six per multiply-accumulate."""
 def cosmoflow(extent: int) -> GraphModel:
     """CosmoFlow for ``extent`` cubed voxels of four channels.
 
-    It has seven convolutions, pools down to 2 x 2 x 2, and three linear layers.
+    The network has seven convolutions, pools down to 2 x 2 x 2, and three linear layers.
     """
     b = Builder(4, extent, extent, extent)
     x = b.start

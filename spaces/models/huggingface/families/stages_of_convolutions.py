@@ -164,7 +164,7 @@ def _mobilenet_v2(fields: Fields, net: Pyramid) -> None:
 def _pp_lcnet(fields: Fields, net: Pyramid) -> None:
     """Build PP-LCNet (arXiv 2109.15099).
 
-    Its rows are kernel, channels before and after, stride, and whether channels are squeezed.
+    Rows of the table are kernel, channels before and after, stride, and whether channels are squeezed.
     """
     scale, by = fields.number("scale", 1.0), fields.size("divisor", 8)
     net.conv(divisible(fields.size("stem_channels", 16) * scale, by), 3, stride=fields.size("stem_stride", 2))
