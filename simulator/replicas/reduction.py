@@ -161,7 +161,9 @@ def replica_memory(context: Context, replicas: Replicas) -> ReplicaMemory:
     if profile.optimizer == "muon":  # one momentum instead of two moments
         spared = replicas.held(replicas.zero >= 1, counts.muon_dense, counts.muon_expert)
         optimizer_bytes = optimizer_bytes - profile.optimizer_bytes / 2 * spared
-    gradients = replicas.held(reduces_each(profile, replicas.zero, replicas.pp), *graded)
+    each = reduces_each(profile, replicas.zero, replicas.pp)
+    gradient = np.where(each, np.maximum(gradient, _unit_gradient_bytes(context)), gradient)
+    gradients = replicas.held(each, *graded)
     if profile.gradient_sync == "round":
         # Gradients of the current virtual stage are accumulated in full, in addition to the slices of all.
         slices = replicas.held(replicas.zero >= 2, *graded)
@@ -331,6 +333,13 @@ def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floa
     return counts.trained_dense + flat * counts.beside_dense, counts.trained_expert + flat * counts.beside_expert
 
 
+def _unit_gradient_bytes(context: Context) -> float:
+    """Return the bytes of a gradient in a slice of a unit, cast to the type of its parameter; otherwise 0."""
+    if not context.framework.unit_parameters:
+        return 0.0
+    return max(context.framework.held_gradient_bytes(context.workload.precision), _master_bytes(context))
+
+
 def _copy_s(context: Context, replicas: Replicas) -> Floats:
     """Compute the seconds per microbatch of copies of units, [D], kernels that delay computation.
 
@@ -348,9 +357,7 @@ def _copy_s(context: Context, replicas: Replicas) -> Floats:
     gathers = np.where((replicas.zero == 3) & ~stays_whole(profile, replicas.pp), 2.0, 1.0)
     cast = (profile.master_bytes + width if profile.master_bytes else 0.0) / replicas.shards
     copied = gathers * (2 * width + cast) * every
-    reduced = (
-        width + reduced_bytes(context) + 3 * profile.held_gradient_bytes(context.workload.precision) / replicas.shards
-    )
+    reduced = width + reduced_bytes(context) + 3 * _unit_gradient_bytes(context) / replicas.shards
     copied = np.where(replicas.zero >= 2, copied + reduced * trained, 0.0)
     return memory_bound_time_s(context.cluster.device, copied)
 

@@ -67,7 +67,7 @@ def of_rank(row: dict[str, str]) -> tuple[Context, Strategy]:
 def of_one(row: dict[str, str]) -> tuple[Context, Strategy]:
     """Of a trainer on one GPU; both reduce in fp32."""
     framework = load_framework("torchtitan" if row["software"] == "titan" else "fsdp")
-    framework = replace(framework, gradient_bytes=4.0, reduce_bytes=4.0, drops_ends=False)
+    framework = replace(framework, reduce_bytes=4.0, drops_ends=False)
     text = f"tp1 dp1 mbs{row['mbs']} zero3 recompute={RECOMPUTE[row['ac']]}"
     return context(row, framework, int(row["batch"])), parse_strategy(text)
 
