@@ -1,6 +1,10 @@
 """Bounds of work: what is just below one is done in seconds, what is above is refused before it is begun."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,15 +13,20 @@ import pytest
 from forerun_cli import cli
 
 from forerun.search.cli import main
+from forerun.search.formats import python_text
 from forerun.search.formats.importing import import_texts
 from forerun.search.formats.settings import LaunchSettings
 from forerun.search.formats.shell.reader import MOST_STATEMENTS, MOST_WORDS
 from forerun.search.formats.shell.script import read_script
 from forerun.search.formats.shell.tree import MOST_BYTES
+from forerun.search.measured.profiling import nccl_tests
+from forerun.search.sweep.plan import MOST_PIECES, read_plan
 from forerun.simulator.events.step import strategy_step
 from forerun.simulator.replay.readers import texts
+from forerun.spaces.documents import document
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import without_secrets
+from forerun.spaces.opgraph import net_file
 
 STEP = "simulate llama3-8b --cluster dgx-h100 --fidelity events --seq-len 1024 --json".split()
 
@@ -153,6 +162,112 @@ def test_many_settings_that_nobody_reads_are_looked_at_in_time() -> None:
         assert "a.micro_batch_siz0" in unread and "b.micro_batch_siz0" not in unread
 
     assert spent_s(rest) < 4
+
+
+def net(layers: int) -> str:
+    lines = (f"CONV{n}, ({64 + n},8,8), ({64 + n},{65 + n},3,3), ({65 + n},8,8), 0.0001" for n in range(layers))
+    return "\n".join(("ImageNet 1280000", "1x3x226x226", "net", *lines, ""))
+
+
+def nccl(readings: int) -> str:
+    ranks = "".join(f"#  Rank  {rank} Group  0 Pid  1 on  host0 device  {rank} [0x1b] H100\n" for rank in range(8))
+    rows = (f"  {8 + n}  {2 + n}  float  sum  -1  20.1 1.0 1.5 0 19.7 1.0 1.5 0\n" for n in range(readings))
+    return "# Collective test starting: all_reduce_perf\n" + ranks + "".join(rows)
+
+
+def plan(searches: int) -> str:
+    batches = "\n".join(f"- {{global_batch: {n}, seq_len: 512}}" for n in range(1, searches // 8 + 1))
+    gpus = ", ".join(f"{{gpus: {8 * n}}}" for n in range(1, 9))
+    return f"models: [llama3-8b]\nclusters: [dgx-h100]\nworkloads:\n{batches}\nbudgets: [{gpus}]\n"
+
+
+PROFILE = "profile llama3-8b --cluster dgx-h100 --global-batch 8 --seq-len 512 --only collectives --out {folder}/p.yaml"
+READERS: dict[str, tuple[str, str, Callable[[int], str], int]] = {
+    # bound: file, command, content of a size, the largest size
+    "layers of a .net file": (
+        "n.net",
+        "simulate {file} --cluster dgx-a100-80 --global-batch 64 --strategy data8",
+        net,
+        net_file.MOST_LAYERS,
+    ),
+    "measurements of nccl-tests": ("n.txt", PROFILE + " --nccl-tests {file}", nccl, nccl_tests.MOST_READINGS),
+    "bytes of a configuration in Python": (
+        "c.py",
+        "import {file}",
+        lambda size: ("a = [1, 2, 3]\n" * (size // 14 + 1))[:size],
+        python_text.MOST_BYTES,
+    ),
+    "groups of nodes": (
+        "g.yaml",
+        "show {file}",
+        lambda size: "groups:\n" + "- {cluster: dgx-h100, devices: 8}\n" * size,
+        64,
+    ),
+    "values of a document": (
+        "v.yaml",
+        "show {file}",
+        lambda size: "".join(f"k{n}: 1\n" for n in range((size - 1) // 2)) + "k: 1\n" * (size % 2 == 0),
+        document.MAX_VALUES,
+    ),
+    "devices of a matrix of links": (
+        "t.txt",
+        "show {file}",
+        lambda size: "\n".join(
+            "\t".join(cells)
+            for cells in (["", *(f"GPU{n}" for n in range(size))], *([f"GPU{n}", *["X"] * size] for n in range(size)))
+        ),
+        256,
+    ),
+}
+"""What people write: each just below its bound is read in two seconds and 500 MB, above it refused in a sentence."""
+
+
+def cost(command: str, folder: Path) -> tuple[int, str, float, int]:
+    """Run a command in a process of its own; return exit code, last line, seconds of CPU and MiB at its peak."""
+    with (folder / "err").open("w+") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "forerun.search", *command.split()], stdout=subprocess.DEVNULL, stderr=err
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        err.seek(0)
+        lines = [line for line in err.read().splitlines() if line]
+    return process.returncode, (lines or [""])[-1], used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
+
+
+@pytest.mark.slow  # a process and a second each
+@pytest.mark.parametrize("bound", READERS)
+def test_documents_just_below_their_bounds_are_read_in_time(bound: str, tmp_path: Path) -> None:
+    name, command, content, most = READERS[bound]
+    words = command.replace("{file}", str(tmp_path / name)).replace("{folder}", str(tmp_path))
+    for size in (most, most + 1):
+        (tmp_path / name).write_text(content(size))
+        assert (tmp_path / name).stat().st_size < 2_000_000
+        code, last, cpu_s, mebibytes = cost(words, tmp_path)
+        assert code in (0, 2) and "internal error" not in last
+        assert cpu_s < 6, "two seconds are asked, on a machine that does nothing else"
+        assert mebibytes < 600
+    assert code == 2 and re.search(r"at most|too long", last), last
+
+
+def test_a_plan_of_too_many_searches_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(plan(MOST_PIECES + 8))
+
+    def read() -> None:
+        with pytest.raises(RequestError, match="at most 200,000 searches, but this one has 200,008"):
+            read_plan(path)
+
+    assert spent_s(read) < 4
+
+
+@pytest.mark.slow  # a search of seconds
+def test_splits_of_many_operators_are_costed_in_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "n.net").write_text(net(4_000))
+    request = "--cluster dgx-a100-80 --gpus 8..16 --global-batch 64 --workers serial"
+    code, last, _, mebibytes = cost(f"search {tmp_path / 'n.net'} {request}", tmp_path)
+    assert code == 3 and "nothing fits" in last
+    assert mebibytes < 600
 
 
 def test_the_bound_counts_all_pipelines() -> None:

@@ -4,8 +4,10 @@ from typing import Any
 
 import yaml
 
+_DUMPER: Any = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
 
-class PlainDumper(yaml.SafeDumper):
+
+class PlainDumper(_DUMPER):  # type: ignore[misc]  # one of two classes
     """A dumper for ``yaml.dump`` without anchors: an object that occurs twice is written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -15,6 +15,8 @@ from forerun.spaces.errors import RequestError
 
 LARGEST = 1 << 62
 DEEPEST = 20
+MOST_BYTES = 1 << 19
+"""Bytes of a file at most: a tree of Python takes four hundred times as many."""
 CALLED = "()"
 """Key of the called name in a call's settings."""
 
@@ -30,8 +32,10 @@ def parse_python(text: str, source: str) -> ast.Module:
     """Return a file as a tree.
 
     Raises:
-        RequestError: the file is not Python.
+        RequestError: the file is not Python, or too long.
     """
+    if (size := len(text.encode())) > MOST_BYTES:
+        raise RequestError(f"{source} has {size:,} bytes, but a configuration in Python at most {MOST_BYTES:,}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes and comparisons in the file

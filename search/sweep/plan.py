@@ -26,6 +26,7 @@ If stages may differ, a sampler searches beyond the flat space, once per seed::
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -186,6 +187,9 @@ def plan_of(
     for name, values in lists.items():
         if not values:
             raise RequestError(f"{name} must have at least one entry")
+    count = math.prod(map(len, lists.values()))
+    if count > MOST_PIECES:
+        raise RequestError(f"a sweep has at most {MOST_PIECES:,} searches, but this one has {count:,}; split it")
     kinds = {name: kind_named(name) for name in models}
     for workload in workloads:  # errors independent of model and cluster
         if "seq_len" in workload and not isinstance(workload["global_batch"], PerDevice):
@@ -211,8 +215,6 @@ def plan_of(
     products = product(models, clusters, workloads, budgets, frameworks, explorings)
     for number, (model, cluster, workload, budget, framework, exploring) in enumerate(products):
         framework = framework or usual[model, cluster]
-        if number >= MOST_PIECES:
-            raise RequestError(f"a sweep has at most {MOST_PIECES} searches; split it")
         request = Request(
             model=model,
             cluster=cluster,

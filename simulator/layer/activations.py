@@ -123,7 +123,7 @@ def _every_second_product(context: Context, layer: Layer, shard: Shard, hidden: 
         steps += layer.mlp.steps(hidden)
     total, products = np.zeros_like(shard.tokens), 0
     # No backward pass reads the output of the last product: compilers drop it, eager checkpoints keep it.
-    last = steps[-1] if "rmsnorm" not in context.eager and layer.feeds_forward else None
+    last = steps[-1] if steps and "rmsnorm" not in context.eager and layer.feeds_forward else None
     for step in steps:
         if isinstance(step, Softmax):
             total = total + shard.tokens * local(step.heads, shard.tp) * step.value_head_dim

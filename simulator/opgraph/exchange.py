@@ -104,8 +104,7 @@ def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
     """
     layers = context.layers
     before_tail = np.arange(len(layers.kind_of_L)) < tail_N[rows, None]
-    kinds = np.arange(len(layers.distinct))
-    times_RU = (before_tail[:, :, None] & (layers.kind_of_L[:, None] == kinds)).sum(axis=1)
+    times_RU = np.stack([np.bincount(layers.kind_of_L[own], minlength=len(layers.distinct)) for own in before_tail])
     one_RU = _neighbours_s(context, c, rows)
     # Inputs before the pass; after it the neighbours' part of their gradients, which the data does not need.
     directions_U = np.array([context.directions if operator.inputs else 1.0 for operator in layers.distinct])

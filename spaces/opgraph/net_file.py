@@ -24,6 +24,7 @@ from forerun.spaces.opgraph.operator import Kind, Operator, Shape
 from forerun.spaces.reading import read_text
 
 MAX_EXTENT = 1 << 40
+MOST_LAYERS = 5_000
 
 KINDS = {
     "CONV": Kind.CONV,
@@ -120,6 +121,8 @@ def parse_net(text: str, *, source: str) -> NetFile:
         raise RequestError(
             f"{source}: a .net file has lines for data set, input and name and one per layer, but got {len(lines)}"
         )
+    if len(lines) - 3 > MOST_LAYERS:
+        raise RequestError(f"{source}: a .net file has at most {MOST_LAYERS:,} layers, but got {len(lines) - 3:,}")
     dataset = lines[0][1]
     numbers = re.findall(r"\b[0-9]{1,18}\b", dataset)
     number, extents = lines[1]

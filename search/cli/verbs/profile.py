@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import request_of
@@ -99,27 +100,39 @@ def _imported(args: argparse.Namespace, setting: "Setting[AnyContext]") -> list[
     """Return the measurements of nccl-tests."""
     from forerun.search.measured.profiling.nccl_tests import read_nccl_tests
 
-    lines = []
-    for path in args.nccl_tests:
-        for one in read_nccl_tests(path):
-            lines.append(_message(setting, one.kind, one.full_bytes, one.ranks, 1, one.seconds, 0.0))
-    return lines
+    readings = [one for path in args.nccl_tests for one in read_nccl_tests(path)]
+    return _messages(setting, [(one.kind, (one.full_bytes, one.ranks, 1), one.seconds, 0.0) for one in readings])
 
 
-def _message(
-    setting: "Setting[AnyContext]", kind: str, size: float, ranks: int, stride: int, seconds: float, spread: float
-) -> Line:
-    """Return a measured collective with the catalogue's time."""
+def _messages(
+    setting: "Setting[AnyContext]", measured: "Sequence[tuple[str, tuple[float, int, int], float, float]]"
+) -> list[Line]:
+    """Return measured collectives with the catalogue's times.
+
+    Parameters
+    ----------
+    setting
+        Request with all defaults.
+    measured
+        Kind, shape (bytes, ranks, stride), seconds and their spread of each.
+    """
     from typing import cast
 
-    from forerun.search.measured.profiling.document import Line
+    import numpy as np
+
     from forerun.simulator.costs import Collective, collective_time_s
 
-    cluster = setting.context.cluster
-    reach = stride if kind == "send_recv" else (ranks - 1) * stride
-    place = "network" if reach >= cluster.devices_per_node else "node"
-    fitted = float(collective_time_s(cluster, cast(Collective, kind), size, float(ranks), float(stride)))
-    return Line(name=f"{kind} {place}", shape=(size, ranks, stride), seconds=seconds, spread=spread, fitted_s=fitted)
+    cluster, lines = setting.context.cluster, []
+    for kind in dict.fromkeys(kind for kind, *_ in measured):
+        own = [one for one in measured if one[0] == kind]
+        size, ranks, stride = np.array([shape for _, shape, *_ in own], dtype=np.float64).T
+        fitted_s = collective_time_s(cluster, cast(Collective, kind), size, ranks, stride)
+        reach = stride if kind == "send_recv" else (ranks - 1) * stride
+        for (_, shape, seconds, spread), far, fitted in zip(own, reach, fitted_s, strict=True):
+            place = "network" if far >= cluster.devices_per_node else "node"
+            line = Line(name=f"{kind} {place}", shape=shape, seconds=seconds, spread=spread, fitted_s=float(fitted))
+            lines.append(line)
+    return lines
 
 
 def _machine(
@@ -240,11 +253,15 @@ def _measure(
         if not complete:
             left = sum(one.key not in journal.records for one in operators)
             skipped["time was up"] = left
-        between_lines = [
-            _message(setting, m.kind, m.full_bytes, m.ranks, m.stride, record["seconds"], record["spread"])
-            for m in messages
-            if (record := journal.records.get(m.key)) is not None
-        ]
+        records = ((one, journal.records.get(one.key)) for one in messages)
+        between_lines = _messages(
+            setting,
+            [
+                (one.kind, (one.full_bytes, one.ranks, one.stride), record["seconds"], record["spread"])
+                for one, record in records
+                if record is not None
+            ],
+        )
     return (lines, between_lines), skipped, header
 
 

@@ -18,6 +18,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
 
 _LARGEST = 16 * MAX_BYTES
+MOST_READINGS = 4_000
+"""Measurements of a file at most; a run of all sizes has some dozens."""
 _MOST_BYTES, _LONGEST_S = 1 << 60, 1e5
 """Largest bytes of a rank's buffer, and largest seconds of a message."""
 _TIME = r"(\d{1,15}(?:\.\d{0,15})?(?:e[+-]?\d{1,2})?)"
@@ -50,6 +52,8 @@ def read_nccl_tests(path: Path) -> list[NcclReading]:
     readings = _json(path, text) if text.lstrip().startswith("{") else _text(path, text)
     if not readings:
         raise RequestError(f"{path}: no line of measurements as nccl-tests prints them")
+    if len(readings) > MOST_READINGS:
+        raise RequestError(f"{path} has {len(readings):,} measurements; a file has at most {MOST_READINGS:,}")
     return readings
 
 

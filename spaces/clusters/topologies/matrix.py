@@ -59,7 +59,10 @@ def _header(lines: list[str], source: str) -> tuple[list[str], int]:
             end = next((at for at, word in enumerate(words) if word in ("CPU", "NUMA")), len(words))
             labels = words[:end]
             if len(set(labels)) < len(labels) or len(labels) > _MOST:
-                raise RequestError(f"{source}, line {number + 1}: columns of the matrix must be few and all different")
+                raise RequestError(
+                    f"{source}, line {number + 1}: a matrix has at most {_MOST} columns, all different, but this one "
+                    f"has {len(labels)}, {len(set(labels))} of them different"
+                )
             return labels, number + 1
     raise RequestError(
         f"{source}: no matrix of `nvidia-smi topo -m` in it (a line that begins with GPU0 GPU1 …); was it cut off?"
