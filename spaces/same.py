@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Same(Generic[T]):
-    """Key that equals another of the same object.
+    """Key that equals another key of the same object.
 
-    Clusters hold dictionaries, which cannot be hashed, and comparing catalogue entries by value would take longer than
-    most answers that are remembered for them.
+    Clusters have dictionaries, which cannot be hashed, and comparing catalogue entries by value would take longer than
+    most cached computations.
     """
 
     value: T

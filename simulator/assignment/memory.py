@@ -62,7 +62,7 @@ def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, 
 
 
 def cached_bytes(context: Context, strategy: Strategy) -> float:
-    """Size what the allocator of the fullest rank has reserved besides its peak (``TotalMemory.cached_bytes``).
+    """Return the bytes reserved by the fullest rank's allocator beyond its peak (``TotalMemory.cached_bytes``).
 
     Raises:
         RequestError: as for ``score``.

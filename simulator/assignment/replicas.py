@@ -87,7 +87,7 @@ def _known(_: Asked) -> dict[tuple[Strategy, float, bytes, bytes], ReplicaCosts]
 
 
 def all_replicas(context: Context, each: Sequence[SettingsReplicas]) -> ReplicaCosts:
-    """Return the sum over settings; of the shared gradient buckets, the largest set."""
+    """Return the sum over settings, with the largest set of shared gradient buckets."""
     if len(each) == 1:
         return each[0].costs
     buckets = [_bucket_copies(context, one) for one in each]

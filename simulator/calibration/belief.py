@@ -160,7 +160,7 @@ class Belief:
         return np.exp(np.maximum(-low, 0.0)), np.exp(np.maximum(high, 0.0))
 
     def interval_s(self, level: float) -> tuple[Floats, Floats]:
-        """Return the bounds between which a measured step time lies with probability ``level``."""
+        """Return the bounds that contain a measured step time with probability ``level``."""
         faster, slower = self.reach(level)
         return self.time_s() / faster, self.time_s() * slower
 

@@ -60,7 +60,7 @@ class _Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidates(_Stages):
-    """Stages of S candidates and the times of their blocks."""
+    """Stages of S candidates, with the times of their blocks."""
 
     times: BlockTimes
     """Times of the columns of ``shard``."""

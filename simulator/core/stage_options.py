@@ -73,7 +73,7 @@ class OptionCosts:
     gather_s: Floats
     """Gather of parameters, once per step."""
     optimizer_s: Floats
-    """Update and copies of parameters and gradients, of a whole step."""
+    """Update and copies of parameters and gradients, per step."""
     tied_s: Floats
     """Exchange of a tied token table between first and last stage, once per step."""
     peak_bytes: Floats

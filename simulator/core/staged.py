@@ -91,8 +91,8 @@ def stage_p2p_s(context: Context, rows: StageRows) -> Floats:
 def _mean_p2p_s(context: Context, time: PipelineTime, pp: Floats, each_p2p_s: Floats) -> Floats:
     """Return the mean seconds of one of ``time.exposed_p2p`` transfers.
 
-    Sends during computation are exposed equally at all stages; of blocking sends only the crossings of filling and
-    draining are, and the others count at the slowest stage.
+    Sends during computation are exposed equally at all stages; blocking sends are exposed at the crossings of filling
+    and draining, and otherwise at the slowest stage.
     """
     if not each_p2p_s.shape[1]:
         return np.zeros_like(pp)

@@ -48,8 +48,7 @@ def stage_passes(context: Context, rows: StageRows) -> StagePasses:
     weight_s = _dot(repeated, times.weight_s, recomputed) + _dot(others, times.weight_s, rest)
     alone_s = [np.zeros_like(forward_s), np.zeros_like(backward_s)]
     if times.alone_s is not None:
-        # Passes that a schedule pairs hide expert traffic under each other; those of ramp-up and ramp-down have no
-        # partner.
+        # Paired passes hide each other's expert traffic; passes of ramp-up and ramp-down have no partner.
         share = unpaired_share(rows.schedule, rows.pp, rows.microbatches)
         alone_s = [_dot(rows.blocks, values, rest) * share for values in times.alone_s]
         forward_s, backward_s = forward_s + alone_s[0], backward_s + alone_s[1]

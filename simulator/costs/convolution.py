@@ -36,7 +36,7 @@ TENSOR_SHARE = 0.58
 """Speed of convolutions on matrix units relative to plain products, since windows are gathered meanwhile.
 
 Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 456 images/s, A100 tf32 503 and fp16 1190
-(LambdaColdStorage/lambda-tensorflow-benchmark); with plain products 735, 899 and 1804 would be predicted.
+(LambdaColdStorage/lambda-tensorflow-benchmark); the prediction with plain products is 735, 899 and 1804.
 """
 
 ADDRESSING = 1.36

@@ -72,7 +72,7 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
         # ETT: bound by arithmetic rather than memory on both devices.
         forward=StreamPass(bytes_per_element=4, math_per_element=1.0),
         backward=StreamPass(bytes_per_element=6, math_per_element=1.32),
-        eager_forward=StreamPass(bytes_per_element=8, kernels=2, math_per_element=1.0),  # bias apart
+        eager_forward=StreamPass(bytes_per_element=8, kernels=2, math_per_element=1.0),  # separate bias
         eager_backward=StreamPass(bytes_per_element=10, kernels=2, math_per_element=1.32),
     ),
     "swiglu": StreamOperator(
@@ -84,9 +84,9 @@ STREAM_OPERATORS: Mapping[str, StreamOperator] = {
     ),
     "clamped_swiglu": StreamOperator(
         element="value of the hidden layer of biased experts (the input has two)",
-        # No kernel of Megatron-core fuses what gpt-oss has: both halves clamped (8), scaled, sigmoid, multiplied (14),
-        # one added and multiplied (10), the router's weight in fp32 (12). Backward: twice that, and the weight's
-        # gradient.
+        # No kernel of Megatron-core fuses the activation of gpt-oss: both halves clamped (8), scaled, sigmoid,
+        # multiplied (14), one added and multiplied (10), the router's weight in fp32 (12). Backward: twice that, and
+        # the weight's gradient.
         forward=StreamPass(bytes_per_element=44, kernels=9),
         backward=StreamPass(bytes_per_element=110, kernels=20),
         eager_forward=StreamPass(bytes_per_element=44, kernels=9),

@@ -21,7 +21,7 @@ COMPUTING, WAITING = 0.92, 0.15
 SITE = 1.74
 """Energy of the data centre relative to its devices."""
 BUSY_PARTS = frozenset({"compute", "recompute", "optimizer", "forward", "backward", "update"})
-"""Parts of a step in which a device computes; in all others it waits for data, for other devices, or for its host."""
+"""Parts of a step in which a device computes; in others it waits for data, other devices, or its host."""
 
 
 def power_limit_w(cluster: Cluster) -> float | None:

@@ -238,8 +238,8 @@ def check(step: RankStep, plan: StepPlan) -> None:
 def coarse(step: RankStep) -> tuple[RankStep, tuple[tuple[int, ...], ...]]:
     """Return the step with plain operators merged into their neighbours, and the members of each merged operator.
 
-    Operators between two gradients run in sequence in any plan; where no fusion starts or ends among them they are one
-    operator for a search over buckets.
+    Operators between two gradients run in sequence in any plan; without the start or end of a fusion among them, a
+    search over buckets treats them as one operator.
     """
     groups: list[list[int]] = []  # -1 heads groups that may take another plain operator
     for number, op in enumerate(step.ops):

@@ -60,7 +60,7 @@ class LayerTraffic:
 
 
 class OverlapWindow:
-    """Computation that can hide communication; no second of it hides two communications."""
+    """Computation that can hide communication; each second hides at most one communication."""
 
     def __init__(self, free_s: Floats) -> None:
         self.free_s = free_s

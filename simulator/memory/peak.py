@@ -179,7 +179,7 @@ def _gap_bytes(context: Context, shard: Shard) -> Floats:
 
 
 def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats]:
-    """Return the share of layer inputs that are not kept, and the layers live besides the running one, [R, S].
+    """Return the share of layer inputs that are not kept, and the live layers without the running one, [R, S].
 
     ``group`` layers are recomputed at once.
     """

@@ -60,7 +60,7 @@ class Curve:
 
     @property
     def best(self) -> CurvePoint:
-        """The point of the highest throughput; of equal ones the first."""
+        """The point of the highest throughput; the first of equal points."""
         return max(self.points, key=lambda point: point.chosen.samples_per_s)
 
     @property

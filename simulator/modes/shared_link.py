@@ -7,7 +7,7 @@ from forerun.simulator.events.engine.engine import execute
 from forerun.simulator.events.engine.graph import TaskGraph
 
 STEPS = 40
-"""Steps of the slowest job; the others run as many as fit in the same time. The first quarter counts as their start."""
+"""Steps of the slowest job; the other jobs run for the same time. The first quarter counts as their start."""
 KINDS = ("compute", "exchange")
 COMPUTE, EXCHANGE = range(len(KINDS))
 

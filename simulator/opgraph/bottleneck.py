@@ -42,7 +42,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFacts:
-    """Facts of a row of an operator graph besides its costs.
+    """Facts about a row of an operator graph in addition to its costs.
 
     ``hidden_s``: gradient exchange hidden by the backward pass; ``repeated_s``: device seconds of work that all parts
     of a replica repeat; ``idle_s``: time lost to kernels that do not shrink with the parts; ``host_s``: extra time of

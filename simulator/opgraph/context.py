@@ -176,7 +176,7 @@ class GraphContext:
 
     @property
     def dense_parameters(self) -> int:
-        """Number of parameters that are exchanged and updated as a whole: all except tables."""
+        """Number of parameters without tables, which are exchanged and updated by rows."""
         return self.model.parameters - sum(table.parameters for table in self.model.tables)
 
     def nodes(self, devices_N: Floats) -> Floats:

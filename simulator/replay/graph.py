@@ -128,9 +128,7 @@ class _Builder:
         )
 
     def _waits(self, place: int, trace: RankTrace) -> dict[int, list[int]]:
-        """Return the dependencies of every span besides its lane: from the trace itself, or from its launch and its
-        gap.
-        """
+        """Return the dependencies of every span except its lane, from the trace itself, or from its launch and gap."""
         if trace.after is not None:
             return {span: list(before) for span, before in enumerate(trace.after) if before}
         start_s, end_s = self.start_s[place], self.end_s[place]

@@ -93,7 +93,7 @@ class Replicas:
 
     @property
     def copies(self) -> Floats:
-        """Sets of slices in all replicas, shape D: 1.0 where all of them share one. Experts have as many."""
+        """Sets of slices in all replicas, shape D: 1.0 where all share one. Experts have the same number."""
         replicas = self.dp * self.cp
         return np.asarray(replicas / np.where(self.shard > 0, self.shard, replicas))
 

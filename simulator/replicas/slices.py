@@ -32,7 +32,7 @@ def line_rate_cluster(context: Context, strategy: Strategy) -> Cluster:
 def gathers_near(context: Context, strategy: Strategy) -> bool:
     """Check whether replicas that share slices of parameters are closer to each other than copies of these slices.
 
-    Gathers then do not use the links over which copies are all-reduced.
+    In this case gathers do not use the links over which copies are all-reduced.
     """
     levels = context.cluster.levels
     return strategy.copies > 1 and _sharing_level(context.cluster, strategy) < len(levels) - 1

@@ -10,7 +10,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
 
 JSON_VALUES, OWN_VALUES = 2_000_000, 20_000_000
-"""Limits of values of a document, and of forerun's own (100,000 rows of a leaderboard have half as many).
+"""Limits of values of a document, and of forerun's own (100,000 rows of a leaderboard have half of this limit).
 
 Values are counted, in C, before anything is built.
 """

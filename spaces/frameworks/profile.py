@@ -77,7 +77,7 @@ class FrameworkProfile:
     version: str = ""
     """Release of the facts; switches of later releases are not available."""
     lineage: tuple[str, ...] = ()
-    """Names of the profile itself and of those that it is ``like``, nearest first."""
+    """Names of the profile itself and of its ``like`` ancestors, nearest first."""
     switches: tuple[tuple[str, str], ...] = ()
     """Setting of every switch of the framework, in the order of ``forerun.spaces.frameworks.switches``."""
 
@@ -178,7 +178,7 @@ class FrameworkProfile:
     vocabulary: str = "ends"
     """Placement of embedding and head in a pipeline: at its "ends", or in equal parts on all stages.
 
-    Each stage then computes its part of every microbatch: in passes between those of layers with two barriers
+    With parts, each stage computes its part of every microbatch: in passes between those of layers with two barriers
     ("vocab-1") or one ("vocab-2"), or with all stages at once ("interlaced"; all three arXiv 2411.05288).
     """
     overlap_pipeline: bool = False

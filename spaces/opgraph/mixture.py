@@ -24,7 +24,7 @@ _PRODUCTS = frozenset(kind.value for kind in WEIGHTED)
 class Mixture:
     """``default``: split of all operators not in ``layers``; ``layers``: patterns with their splits.
 
-    A pattern may be one of ``blocks``, which stands for its operators.
+    A pattern may be one of ``blocks``, which means all its operators.
 
     Raises:
         RequestError: splits use different numbers of devices, or one is a pipeline or has flags of whole models.

@@ -47,7 +47,7 @@ class Interleaved(PipelineSchedule):
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
         """Return the seconds of filling and draining, each ``1 / vpp`` of a stage per step of the pipeline.
 
-        Waits of virtual stages with unequal layers are a path through their order
+        Waits of virtual stages with unequal layers are computed from the longest path through their order
         (``simulator/pipeline/interleaved.py``).
         """
         both = stages.forward_s + stages.backward_s

@@ -112,8 +112,8 @@ def _full_program(pp: int, device: int, count: int) -> Iterator[Action]:
 class VeePasses:
     """Passes of the two virtual stages of each device of a V, [R, S] as in ``StageTimes``.
 
-    First those of the stage in the first half of the model (which starts with the embedding), then those of the stage
-    in the second half (which ends with the head).
+    The first entry is the stage in the first half of the model (with the embedding), the second the stage in the second
+    half (with the head).
     """
 
     forward_s: tuple[Floats, Floats]

@@ -32,7 +32,7 @@ class RackUse:
     segment: int
     """Devices placed together, each segment inside a rack; 0 if the scheduler has no segment size."""
     used: int
-    """Devices used of every rack; of the last one possibly fewer."""
+    """Devices used in every rack, possibly fewer in the last one."""
     racks: int
     """Number of racks in use."""
     domain: int

@@ -3,7 +3,6 @@
 All of them train the same model. Switches that cost memory are a choice of every candidate for which they have an
 effect and whose framework supports them (``CHOSEN``, axis ``switches``). The others never slow a step, so the degrees
 decide whether they are on. All further switches keep the request's setting.
-whether one is on. Switches that are none of these stay as the request has them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -321,4 +320,4 @@ _CONDITIONS: Mapping[Software, Sequence[Condition]] = {
     ),
     Software.DEEPEP: (Condition(met=_once_per_node, requirement="experts on several scale-up domains"),),
 }
-"""Conditions of every switch: of degrees first, then of recompute."""
+"""Conditions of every switch, on degrees and on recompute."""

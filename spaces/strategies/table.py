@@ -25,7 +25,7 @@ CUSTOM_SPLIT = 100
 COLUMNS = (*AXES, "dp", "software")
 """All columns of a table: the axes, the degree that follows from them, and all switches that are on.
 
-Switches are those of the axis ``switches``, and those that follow from the axes.
+Switches are chosen on the axis ``switches``, or follow from the other axes.
 """
 
 _DENSE_KEYS = 1 << 18

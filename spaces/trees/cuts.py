@@ -13,7 +13,7 @@ from forerun.spaces.trees.values import TreeError
 COPIES = {"replicate": False, "average": True}
 """Names, in place of an axis, for devices that repeat the work.
 
-The values say whether the gradients of their weights are summed over all copies, as by a data-parallel wrapper around
+The values are whether the gradients of their weights are summed over all copies, as by a data-parallel wrapper around
 all devices.
 """
 

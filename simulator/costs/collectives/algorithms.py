@@ -31,7 +31,7 @@ class LevelPath:
     of a node; other levels with those of a group of the preceding level.
     """
     below: Floats
-    """Devices behind those links behind which a sub-group has members."""
+    """Devices per sub-group member behind the same links."""
     crossing: Floats
     """Number of peers that a member reaches over the level, including those beyond further levels."""
     crowd: Floats

@@ -176,7 +176,7 @@ class EventGraph:
 
     def declare(self, route: Sequence[int]) -> None:
         """Declare a route that transfers may take: the sets of flows that share links must be known before a graph
-        runs. A graph that is complete by then need not declare any.
+        runs. A graph that is complete before it runs need not declare any.
         """
         self._check(route)
         self.routes.append(tuple(route))

@@ -49,7 +49,7 @@ def run_live(source: TaskWriter, watcher: Watcher) -> bool:
 class _Special(dict[int, int]):
     """Properties of live tasks that are not plain.
 
-    A slowed task may end before its last event; ``finish`` then finds no task.
+    A slowed task may end before its last event; In this case ``finish`` finds no task.
     """
 
     def __missing__(self, task: int) -> int:
@@ -76,7 +76,7 @@ class LiveRun(Run):
         self.paused = source.paused
 
     def enter(self) -> list[int]:
-        """Take over newly written tasks; return those that wait for nothing."""
+        """Take over newly written tasks; return the tasks that wait for nothing."""
         graph, ready = self.graph, []
         for task, streams in graph.fresh:
             unusual = False

@@ -289,12 +289,11 @@ class DeviceWriter:
         graph, key = self.graph, (self.stage, kind, *tag)
         task = self.common.find(key)
         if task is not None:
-            # It takes a place in this device's order all the same, so that tasks behind it are numbered as if it had
-            # been added here.
+            # The task also gets a place in this device's order, so later tasks have the same numbers.
             graph.at(self.device, graph.place + 1)
             graph.join(task, streams, after, promised=True)
         else:
-            # Whoever comes first, it is numbered as that of the first replica would be.
+            # Its number is that of the first replica's task, whichever replica adds it.
             graph.at(self.stage, graph.place)
             task = graph.add_collective(kind, seconds, streams, after, tag=tag, priority=int(kind == REDUCE))
             graph.at(self.device, graph.place)

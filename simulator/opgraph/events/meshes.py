@@ -2,7 +2,6 @@
 
 One device of each place is simulated. Places are numbered like pipeline ranks: first one per rank, followed by the
 further places of each rank.
-each rank, then those that a rank has besides.
 """
 
 from collections.abc import Mapping, Sequence

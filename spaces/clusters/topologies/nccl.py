@@ -189,7 +189,7 @@ def _network(name: str, pci: Element) -> str:
 
 
 def _near(gpus: list[_Place], nics: list[_Place]) -> bool:
-    """Check whether every PCIe branch with devices has as many ports, so that no traffic crosses the host."""
+    """Check whether every PCIe branch has a port per device, so that no traffic crosses the host."""
     devices = [place.branch for place in gpus]
     ports = [place.branch for place in nics]
     return bool(nics) and all(ports.count(branch) >= devices.count(branch) for branch in set(devices))

@@ -1,7 +1,7 @@
 """Attention to compressed keys (DeepSeek-V4).
 
 One key head, which is also the value. A query attends to every key in a window, and before the window to compressed
-keys of several tokens each: all of them, or those that an indexer chooses.
+keys of several tokens each: all of them, or an indexer's choice.
 """
 
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ def _convolved(call: Call, *, transposed: bool) -> Facts:
 
 
 def _axes(value: Any, axes: int) -> Shape:
-    """Return one entry per axis; of ONNX's paddings of both sides the larger one counts."""
+    """Return one entry per axis; the larger of ONNX's paddings of both sides counts."""
     if not isinstance(value, list | tuple):
         number = int(value) if isinstance(value, int | float) else 0  # "same" and "valid"
         return (number,) * axes

@@ -21,7 +21,7 @@ def _formulas() -> Mapping[str, str]:
 
 
 def _molmo(fields: Fields, image: int, hidden: int) -> int:
-    """Count Molmo 2: attention pools neighbouring patches over outputs of several layers, then a gated MLP."""
+    """Count Molmo 2: attention pools neighbouring patches over outputs of several layers, before a gated MLP."""
     part = fields.part("adapter_config", "molmo2_adapter")
     part.accept("attention_bias", "mlp_bias", "num_key_value_heads", "hidden_act")
     width, layers = part.size("hidden_size"), len(part.listed("vision_feature_layer", int) or (0, 0))
