@@ -94,10 +94,10 @@ def time_on_levels_s(
         np.asarray(ranks, dtype=np.float64),
         np.asarray(stride, dtype=np.float64),
     )
-    if not levels:
-        if np.any(count > 1.0):
-            raise RequestError(f"{collective} over {int(count.max())} ranks needs links; this cluster is one device")
+    if not np.any(count > 1.0):
         return np.zeros_like(size)
+    if not levels:
+        raise RequestError(f"{collective} over {int(count.max())} ranks needs links; this cluster is one device")
     rows = tuple(constants_of(level, architecture, known) for level in levels)
     if collective == "send_recv":
         return np.where(count > 1.0, _send_s(levels, rows, size, step, lone=lone), 0.0)
