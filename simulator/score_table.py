@@ -23,10 +23,8 @@ TIME_PARTS = (
     "optimizer",
     "host",
 )
-"""Parts of a step, in the order of output; they sum to the step time.
-
-Communication parts are exposed communication; ``host`` is launch-bound time.
-"""
+"""Parts of a step, in the order of output; they sum to the step time. Communication parts are exposed communication;
+``host`` is launch-bound time."""
 
 MEMORY_PARTS = (
     "parameters",
@@ -38,11 +36,9 @@ MEMORY_PARTS = (
     "buffers",
     "reserve",
 )
-"""Parts of a device's peak memory, in the order of output; they sum to the peak.
-
-``working`` is the recompute working set and transient tensors, ``buffers`` communication and gather buffers,
-``reserve`` context, communicators and fragmentation.
-"""
+"""Parts of a device's peak memory, in the order of output; they sum to the peak. ``working`` is the recompute working
+set and transient tensors, ``buffers`` communication and gather buffers, ``reserve`` context, communicators and
+fragmentation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,9 @@ _OF_SLICES, _SLICING = (
     (TransferPhase.GRADIENT, TransferPhase.FETCH, TransferPhase.UPDATE),
     ("reduce_scatter", "all_gather"),
 )
-"""Names of traffic of sharded weights, with the collectives of sharing groups and of copies.
-
-Where only a part of the replicas shares one set of slices, collectives of all replicas become collectives of this part,
-and slices of gradients are all-reduced over their copies.
-"""
+"""Names of traffic of sharded weights, with the collectives of sharing groups and of copies. Where only a part of the
+replicas shares one set of slices, collectives of all replicas become collectives of this part, and slices of gradients
+are all-reduced over their copies."""
 
 
 def collectives_inside(

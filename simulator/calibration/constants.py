@@ -147,10 +147,8 @@ CONSTANTS: tuple[Constant, ...] = (
         fields=("overlap_tensor", "overlap_tensor_backward"),
     ),
 )
-"""All constants, in the order of output.
-
-Spreads are the differences among profiles and devices of the catalogue (docs/calibration.md).
-"""
+"""All constants, in the order of output. Spreads are the differences among profiles and devices of the catalogue
+(docs/calibration.md)."""
 
 NAMES = tuple(constant.name for constant in CONSTANTS)
 

@@ -20,10 +20,8 @@ from forerun.spaces.strategies import StrategyTable
 DOUBT = 4.0
 """Weight, in runs, of the catalogue's expected errors against the errors of measured runs."""
 FREEDOM = 4.0
-"""Degrees of freedom of Student's distribution, of noise in the fit and of intervals.
-
-Outliers are not rare (Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989).
-"""
+"""Degrees of freedom of Student's distribution, of noise in the fit and of intervals. Outliers are not rare (Lange,
+Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989)."""
 FEW = 1 << 13
 """Number of strategies whose covariance with the runs is computed at once, limited by processor caches."""
 _STEP = 0.25

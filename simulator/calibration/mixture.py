@@ -46,11 +46,8 @@ PRIORS = tuple(
     Prior(constants=constants, residual=residual, noise=noise)
     for constants, residual, noise in product((0.25, 1.0), (0.5, 1.0), (0.5, 1.0, 2.0))
 )
-"""All priors of a calibration, equally likely before any run.
-
-Machines are like the catalogue's or as different as others are, in few steps of two to four, since values in between
-are averaged (docs/decisions/calibration.md).
-"""
+"""All priors of a calibration, equally likely before any run. Machines are like the catalogue's or as different as
+others are, in few steps of two to four, since values in between are averaged (docs/decisions/calibration.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,8 @@ DISTANCES: Mapping[str, float] = {
     "parameters": 2.0,
     "macs": 2.0,
 }
-"""Doublings by which two splits must differ to be unrelated.
-
-Values are taken from the corresponding axes of transformers (replicas dp, parts tp and pp, samples of a device mbs,
-operations of a sample the sequence).
-"""
+"""Doublings by which two splits must differ to be unrelated. Values are taken from the corresponding axes of
+transformers (replicas dp, parts tp and pp, samples of a device mbs, operations of a sample the sequence)."""
 
 
 def numbers_of(context: GraphContext, table: SplitTable) -> Floats:

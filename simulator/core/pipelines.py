@@ -66,9 +66,7 @@ class _Candidates(_Stages):
     """Times of the columns of ``shard``."""
     unpaired_s: Sequence[Floats]
     """Additional seconds of blocks without a simultaneous pass of another microbatch, forward and backward, [B, S].
-
-    Empty where passes are always paired.
-    """
+    Empty where passes are always paired."""
 
 
 def pipelines_of(

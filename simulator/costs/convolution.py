@@ -26,26 +26,20 @@ SPLITS = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of parts of a product's sum, each a group."""
 
 WINOGRAD_GAIN = 2.25
-"""Multiplications of a 3x3 window relative to its minimal filtering F(2x2, 3x3).
-
-The ratio is 36 to 16 (Lavin and Gray, arXiv 1509.09308, section 4.1). Libraries use it for fp32, where multiplications
-are the bottleneck: published VGG-16 rates on P100 and V100 are 1.4 times the peak.
-"""
+"""Multiplications of a 3x3 window relative to its minimal filtering F(2x2, 3x3). The ratio is 36 to 16 (Lavin and Gray,
+arXiv 1509.09308, section 4.1). Libraries use it for fp32, where multiplications are the bottleneck: published VGG-16
+rates on P100 and V100 are 1.4 times the peak."""
 
 TENSOR_SHARE = 0.58
-"""Speed of convolutions on matrix units relative to plain products, since windows are gathered meanwhile.
-
-Published one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 456 images/s, A100 tf32 503 and fp16 1190
-(LambdaColdStorage/lambda-tensorflow-benchmark); the prediction with plain products is 735, 899 and 1804.
-"""
+"""Speed of convolutions on matrix units relative to plain products, since windows are gathered meanwhile. Published
+one-GPU rates of VGG-16, which is nearly all convolutions: V100 fp16 456 images/s, A100 tf32 503 and fp16 1190
+(LambdaColdStorage/lambda-tensorflow-benchmark); the prediction with plain products is 735, 899 and 1804."""
 
 ADDRESSING = 1.36
-"""Instructions per multiplication for windows larger than a point, whose addresses are computed.
-
-There are about 36 integer instructions per 100 of floating point (NVIDIA Turing architecture white paper, mean of
-rendering workloads; equality for convolutions is an assumption checked on published rates of K80 and P100). Since Volta
-both issue in parallel.
-"""
+"""Instructions per multiplication for windows larger than a point, whose addresses are computed. There are about 36
+integer instructions per 100 of floating point (NVIDIA Turing architecture white paper, mean of rendering workloads;
+equality for convolutions is an assumption checked on published rates of K80 and P100). Since Volta both issue in
+parallel."""
 _ONE_ISSUE = ("Kepler", "Maxwell", "Pascal")
 """Architectures on which both share their issue slots (ibid.)."""
 

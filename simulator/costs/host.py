@@ -15,10 +15,8 @@ Floats = NDArray[np.float64]
 SOCKET_BYTES_PER_S = 140e9
 """Achieved bandwidth of a socket's processors, if the cluster has none: 0.7 of 8 channels of DDR4-3200."""
 UPDATE_TRAFFIC = 2.5
-"""Memory traffic of an update per byte of states.
-
-Master copy and moments are read and written, gradients read, parameters written (Adam: 30 bytes for 12).
-"""
+"""Memory traffic of an update per byte of states. Master copy and moments are read and written, gradients read,
+parameters written (Adam: 30 bytes for 12)."""
 
 
 def host_link_rate(cluster: Cluster) -> float:

@@ -12,21 +12,17 @@ from forerun.spaces.errors import RequestError
 Floats = NDArray[np.float64]
 
 NATURAL_JITTER = 0.02
-"""Deviation of a worker's steps over their mean on a quiet machine.
-
-Measured values are one to three per cent (benchmarks/results/2026-11-21-real-runs.md). Asynchronous workers have this
-default: exactly equal workers that start together would stay synchronous for ever.
-"""
+"""Deviation of a worker's steps over their mean on a quiet machine. Measured values are one to three per cent
+(benchmarks/results/2026-11-21-real-runs.md). Asynchronous workers have this default: exactly equal workers that start
+together would stay synchronous for ever."""
 
 NEAR_REPLICAS = 8
 """Number of replicas up to which the devices' sustained clocks, taken from runs on one node, include the wait."""
 WAIT_PER_DOUBLING = 0.0075
-"""Share of its computation that a step waits for the slowest replica, per doubling beyond ``NEAR_REPLICAS``.
-
-The maximum of delays with an exponential tail grows by the same for every doubling. Refitted with the clocks of A100
-and H100, with any table left out, it is 0.9 to 1.2 % (benchmarks/accuracy/cross_validate.py); three quarters of a per
-cent do not change these clocks, at the smallest error of all.
-"""
+"""Share of its computation that a step waits for the slowest replica, per doubling beyond ``NEAR_REPLICAS``. The
+maximum of delays with an exponential tail grows by the same for every doubling. Refitted with the clocks of A100 and
+H100, with any table left out, it is 0.9 to 1.2 % (benchmarks/accuracy/cross_validate.py); three quarters of a per cent
+do not change these clocks, at the smallest error of all."""
 
 _POINTS = 512
 """Number of equally likely values of a smooth distribution; the largest is the 1 - 1/1024 quantile."""

@@ -38,19 +38,15 @@ class Reliability:
     """Failure rates of devices and the recovery time of a job. Defaults are those of large published runs."""
 
     failures_per_device_hour: float = 2.0e-5
-    """Interruptions of the job per device and hour of running.
-
-    Llama 3 405B: 419 unexpected ones on 16,384 H100 in 54 days, 2e-5 (The Llama 3 Herd of Models, section 3.3.4).
-    """
+    """Interruptions of the job per device and hour of running. Llama 3 405B: 419 unexpected ones on 16,384 H100 in 54
+    days, 2e-5 (The Llama 3 Herd of Models, section 3.3.4)."""
 
     planned_per_device_hour: float = 0.0
     """Planned interruptions per device and hour, which lose no work but restart. Llama 3: 47 in 54 days, 2.2e-6."""
 
     recovery_s: float = 600.0
     """Seconds from a failure to the first step after it: detection, replacement of the node, start-up, loading.
-
-    MegaScale has ten minutes for detection and diagnosis (NSDI 2024, section 4).
-    """
+    MegaScale has ten minutes for detection and diagnosis (NSDI 2024, section 4)."""
 
     checkpoint_bytes_per_s: float = 1.0e9
     """Bytes per second that one node writes to storage. Llama 3: 2 TB/s sustained for 2,048 nodes."""

@@ -18,10 +18,8 @@ _REDUCING = ("all_reduce", "reduce_scatter")
 _ALIKE = 0.02
 """Share by which bytes of reductions and of gradients may differ: buffers may be padded."""
 _MESSAGE_S = 50e-6
-"""Seconds of the host to request a reduction.
-
-c10d::allreduce_ took 30 to 80 us in the traces of benchmarks/results/2026-11-24-recorded.md.
-"""
+"""Seconds of the host to request a reduction. c10d::allreduce_ took 30 to 80 us in the traces of
+benchmarks/results/2026-11-24-recorded.md."""
 
 _SLOWEST_LINK = 1e9 / 8
 """Bytes per second of the slowest network for data-parallel training (1 Gb/s Ethernet)."""

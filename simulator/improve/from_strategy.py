@@ -15,10 +15,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Placement, Strategy
 
 PARTS = 4
-"""Gradient tensors per layer in this model: two of attention, two of its MLP, of equal size and time.
-
-Frameworks have a few more; small ones (norms, biases) are in their neighbours' buckets.
-"""
+"""Gradient tensors per layer in this model: two of attention, two of its MLP, of equal size and time. Frameworks have a
+few more; small ones (norms, biases) are in their neighbours' buckets."""
 
 
 def strategy_step(context: Context, strategy: Strategy) -> RankStep:

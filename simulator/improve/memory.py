@@ -9,10 +9,8 @@ from forerun.spaces.errors import InfeasibleError
 from forerun.spaces.units import format_bytes
 
 FIXED_SHARE = 0.2
-"""Share of an operator's time that does not shrink when the batch is halved.
-
-dPRO's estimate is that half the batch takes 0.6 of the time.
-"""
+"""Share of an operator's time that does not shrink when the batch is halved. dPRO's estimate is that half the batch
+takes 0.6 of the time."""
 
 
 def fit_memory(step: RankStep, plan: StepPlan, limit_bytes: float) -> StepPlan:

@@ -16,10 +16,8 @@ OF_WHOLE_STEPS: Mapping[str, Any] = {
     "host_step_s": 0.0, "p2p_fixed_s": 0.0, "overlap_gradients": 0.0, "overlap_parameters": 0.0,
     "graphs": "none", "overlap_pipeline": False, "switches": (),
 }  # fmt: skip
-"""Fields of a profile for entire passes and steps, which do not affect a block, with a fixed value each.
-
-Calibrations and switches change them, but the times of blocks stay equal.
-"""
+"""Fields of a profile for entire passes and steps, which do not affect a block, with a fixed value each. Calibrations
+and switches change them, but the times of blocks stay equal."""
 OF_EXPERTS: Mapping[str, Any] = {"graphed": ()}
 """Further fields without an effect on blocks of a model without routed experts."""
 OF_TRAFFIC: Mapping[str, Any] = {

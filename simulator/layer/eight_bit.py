@@ -25,16 +25,11 @@ class Recipe:
     weight_bytes: float
     """Bytes of a weight in one layout, with its scales."""
     one_scale: bool = False
-    """Whether scales are equal along rows and columns.
-
-    One copy serves every product on devices whose tensor cores read either layout.
-    """
+    """Whether scales are equal along rows and columns. One copy serves every product on devices whose tensor cores read
+    either layout."""
     gathers_weights: bool = True
-    """Whether weights stored only in 8 bit are gathered in 8 bit; otherwise in half precision.
-
-    Blocks of 32 cross the borders of slices, and are scaled again (Megatron-core's
-    ``reuse_grad_buf_for_mxfp8_param_ag``).
-    """
+    """Whether weights stored only in 8 bit are gathered in 8 bit; otherwise in half precision. Blocks of 32 cross the
+    borders of slices, and are scaled again (Megatron-core's ``reuse_grad_buf_for_mxfp8_param_ag``)."""
 
 
 RECIPES: Mapping[str, Recipe] = {

@@ -11,10 +11,8 @@ from forerun.spaces.models.model import Layer
 from forerun.spaces.strategies import Context, StrategyTable
 
 LAYER_AXES = ("tp", "cp", "ep", "etp", "mbs", "sp", "recompute")
-"""Axes in the time and memory of one layer on one microbatch; dp, pp and others do not change them.
-
-See also ``layer_axes``.
-"""
+"""Axes in the time and memory of one layer on one microbatch; dp, pp and others do not change them. See also
+``layer_axes``."""
 
 BUFFER_BYTES = 4.0
 """Bytes per parameter of separately accumulated gradients."""

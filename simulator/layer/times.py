@@ -44,9 +44,7 @@ class BlockTimes:
     """Additional seconds of recompute by part, all in the backward pass."""
     alone_s: tuple[Floats, Floats] | None
     """Further seconds of (forward, backward) passes without a simultaneous microbatch that could hide expert traffic.
-
-    None where the software never overlaps them.
-    """
+    None where the software never overlaps them."""
 
     @property
     def recompute_s(self) -> Floats:

@@ -21,11 +21,8 @@ Kind = Literal["product", "attention", "stream"]
 """Rule of ``simulator/costs`` for an operator."""
 
 _TOO_SMALL = 0.1
-"""Share of the nearer peak below which a kernel is limited by latency, not throughput.
-
-All of 500 passes with at least 2 % of a step (five models of 8 to 671 billion parameters, 4,096 tokens, four clusters)
-are predicted above it.
-"""
+"""Share of the nearer peak below which a kernel is limited by latency, not throughput. All of 500 passes with at least
+2 % of a step (five models of 8 to 671 billion parameters, 4,096 tokens, four clusters) are predicted above it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

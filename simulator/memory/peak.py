@@ -86,10 +86,8 @@ class TotalMemory:
     pressed: NDArray[np.bool_]
     """Whether the allocator's idle buffers do not fit on this rank."""
     cached_bytes: Floats
-    """Free blocks of this rank that the allocator keeps for communication streams, and gaps between live tensors.
-
-    Both are not in the peak, since cached blocks are freed before an allocation fails.
-    """
+    """Free blocks of this rank that the allocator keeps for communication streams, and gaps between live tensors. Both
+    are not in the peak, since cached blocks are freed before an allocation fails."""
 
 
 def activation_memory(

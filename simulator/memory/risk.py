@@ -26,11 +26,8 @@ EVEN_SHARE = 1.02
 STEEPNESS = 16.0
 """Logits per unit of the logarithm of the share."""
 PEAKS_SHARE = 0.25
-"""Share of the curve's variance that measured peaks can remove.
-
-Runs left out are predicted equally well with shares of 0 to a quarter, and worse with more, in each of two sources
-(benchmarks/results).
-"""
+"""Share of the curve's variance that measured peaks can remove. Runs left out are predicted equally well with shares of
+0 to a quarter, and worse with more, in each of two sources (benchmarks/results)."""
 _DEVIATIONS = 1.2816
 """Standard deviations on either side of a normal distribution's mean that contain 80 %."""
 RISKY = 0.1

@@ -13,11 +13,9 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.profile import GraphProfile
 
 HOST_BYTES_PER_S = 10e9
-"""Rate at which a host with the parameters receives, or sends, for all its devices together.
-
-The value is the rate between the sockets of a machine (NCCL: 10 GB/s for Skylake), as VGG-16 on eight K80 shows
-(tensorflow.org benchmarks, May 2017).
-"""
+"""Rate at which a host with the parameters receives, or sends, for all its devices together. The value is the rate
+between the sockets of a machine (NCCL: 10 GB/s for Skylake), as VGG-16 on eight K80 shows (tensorflow.org benchmarks,
+May 2017)."""
 HOST_LATENCY_S = 10e-6
 """A copy between host and device (CUDA: about 10 us with its launch)."""
 MOST_LATENCY_S = 3600.0

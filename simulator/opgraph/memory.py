@@ -11,10 +11,8 @@ from forerun.simulator.opgraph.layers import Floats
 from forerun.spaces.opgraph.split import Mode
 
 RESERVE_BYTES = 0.8 * 2.0**30
-"""Context of the driver and the libraries, and the largest workspace of a convolution library.
-
-The values are usual on data-centre parts, as for transformers.
-"""
+"""Context of the driver and the libraries, and the largest workspace of a convolution library. The values are usual on
+data-centre parts, as for transformers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

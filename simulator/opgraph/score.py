@@ -33,12 +33,9 @@ PHASES = (
     "update",
     "input",
 )
-"""Parts of a step in the order of output.
-
-``forward`` and ``backward`` are computation (host included), ``halo`` to ``p2p`` communication between layers,
-``gradient`` the exposed exchange, ``straggler wait`` the wait for the slowest device, ``input`` the additional time of
-loading.
-"""
+"""Parts of a step in the order of output. ``forward`` and ``backward`` are computation (host included), ``halo`` to
+``p2p`` communication between layers, ``gradient`` the exposed exchange, ``straggler wait`` the wait for the slowest
+device, ``input`` the additional time of loading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

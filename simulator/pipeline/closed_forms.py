@@ -33,10 +33,8 @@ class PipelineTime:
     """Microbatches in each of these rounds."""
     spare_s: tuple[Floats, Floats] | None = None
     """Excess seconds of passes of an end of the pipeline, which sends in one direction only, over all other stages.
-
     During the excess no stage waits for a blocking transfer of the end: forward and backward of GPipe, their sum and 0
-    of 1F1B; None if transfers do not block.
-    """
+    of 1F1B; None if transfers do not block."""
     spared: Floats | None = None
     """Number of these passes in a step."""
 

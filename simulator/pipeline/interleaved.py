@@ -19,12 +19,9 @@ from forerun.spaces.schedules.contract import PipelineShape
 from forerun.spaces.schedules.interleaved import numbered
 
 RATES = (("work", 2.0, 0.0), ("work", 2.0, 1.0), ("work", 3.0, 0.125), ("traffic", 1.75, 0.125), ("launches", 2.0, 1.0))
-"""Nominal times of the search for paths.
-
-The numbers are times of layers (matrix work; with expert traffic and a head in higher precision; or equal launches of
-the host for all), the ratio of the backward to the forward pass (three with full recompute), and the host time per
-microbatch and device, in forward passes of the longest layer.
-"""
+"""Nominal times of the search for paths. The numbers are times of layers (matrix work; with expert traffic and a head
+in higher precision; or equal launches of the host for all), the ratio of the backward to the forward pass (three with
+full recompute), and the host time per microbatch and device, in forward passes of the longest layer."""
 SLOWED = 2.0
 """Nominal factor on a mixture layer slowed by its traffic, and on a head in a model of 8-bit layers."""
 STEPS = 64
@@ -42,10 +39,8 @@ class InterleavedPaths:
     """Longest paths of P plans."""
 
     passes: Floats
-    """Number of passes of each content of a virtual stage on the path, forward and backward.
-
-    Shape [rates, simulated groups and one repetition, 2, contents, P].
-    """
+    """Number of passes of each content of a virtual stage on the path, forward and backward. Shape [rates, simulated
+    groups and one repetition, 2, contents, P]."""
     held: Floats
     """Blocks of each content: [contents, kinds of block, P]."""
     prepared: Floats

@@ -19,10 +19,8 @@ Booleans = NDArray[np.bool_]
 LEAST_S = 20e-6
 """Shortest gap explained by a wait: launches and calls of an interpreter take as long."""
 LATE = 0.1
-"""Share of a message's duration (or of the wait for it) by which the host's stamp of its end may be late.
-
-The receiving thread may not have been scheduled at once.
-"""
+"""Share of a message's duration (or of the wait for it) by which the host's stamp of its end may be late. The receiving
+thread may not have been scheduled at once."""
 
 
 class SpanKind(IntEnum):

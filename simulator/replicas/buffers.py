@@ -13,10 +13,8 @@ from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context
 
 MOST_WHOLE = 3
-"""Virtual stages of a device with gathered parameters at once.
-
-Source: torch.distributed.pipelining, schedules.py, _add_unshard_reshard.
-"""
+"""Virtual stages of a device with gathered parameters at once. Source: torch.distributed.pipelining, schedules.py,
+_add_unshard_reshard."""
 
 
 def buffers(

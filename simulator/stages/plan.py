@@ -40,19 +40,15 @@ class StagePlans:
     in_flight_factor: Floats
     """Its peak of activations relative to equal virtual stages (``peak_in_flight_factor``)."""
     blocks: Floats
-    """Layers of each kind on a stage, followed by 1.0 with the embedding and 1.0 with the head.
-
-    A DualPipe device has two stages and counts both. Shape [layer kinds + 2, R, P].
-    """
+    """Layers of each kind on a stage, followed by 1.0 with the embedding and 1.0 with the head. A DualPipe device has
+    two stages and counts both. Shape [layer kinds + 2, R, P]."""
     paths: InterleavedPaths | None = None
     """Waits of interleaved stages with unequal layers; None without them."""
     down: Floats | None = None
     """The part of ``blocks`` on the first of two virtual stages of a V; None without a V."""
     spared: Floats | None = None
-    """Layers after the first ``recompute_layers`` of their virtual stages, [layer kinds, R, P].
-
-    None where no plan recomputes only some layers.
-    """
+    """Layers after the first ``recompute_layers`` of their virtual stages, [layer kinds, R, P]. None where no plan
+    recomputes only some layers."""
 
 
 @dataclass(frozen=True, slots=True)

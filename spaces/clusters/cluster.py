@@ -37,10 +37,8 @@ class Level:
     - 1)``.
     """
     port_bytes_per_s: float
-    """Rate of the one port that a lone sender uses.
-
-    The port is one NIC, the NVLink port, or in a mesh the link to one peer (the narrowest where they differ).
-    """
+    """Rate of the one port that a lone sender uses. The port is one NIC, the NVLink port, or in a mesh the link to one
+    peer (the narrowest where they differ)."""
     latency_s: float
     """One hop with NCCL's low-latency protocol."""
     in_switch: bool = False
@@ -104,10 +102,8 @@ class Cluster:
     device: Device
     """Device type of all its devices."""
     devices_per_node: int
-    """Devices of the operating-system node, on which a launcher starts processes.
-
-    The scale-up domain may be smaller (a PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays).
-    """
+    """Devices of the operating-system node, on which a launcher starts processes. The scale-up domain may be smaller (a
+    PCIe box: a socket) or larger (GB200 NVL72: 72 over 4-device trays)."""
     max_devices: int
     """Number of all devices, which the last level spans."""
     levels: tuple[Level, ...]

@@ -28,10 +28,8 @@ class Device:
     memory_bytes_per_s: float
     """Peak rate of device memory."""
     peak_flops_per_s: Mapping[str, float]
-    """Dense peak in FLOP/s by precision, never the sparse figure.
-
-    Precisions are ``bf16``, ``fp16``, ``fp32``, ``tf32``, ``fp8``, ``mxfp8``, ``fp4`` and ``nvfp4``.
-    """
+    """Dense peak in FLOP/s by precision, never the sparse figure. Precisions are ``bf16``, ``fp16``, ``fp32``,
+    ``tf32``, ``fp8``, ``mxfp8``, ``fp4`` and ``nvfp4``."""
     compute_units: int
     """Streaming multiprocessors or compute units, for wave quantisation."""
     matmul_ceiling: Mapping[str, float]
@@ -63,10 +61,8 @@ class Device:
     like: str = ""
     """Catalogued device whose fitted constants it has; "" for those of its own name or architecture."""
     compute_share: float = 1.0
-    """Speed of matrix products and attention relative to the fit to micro-benchmarks.
-
-    The share is 1.0 unless calibrated, and does not change peaks.
-    """
+    """Speed of matrix products and attention relative to the fit to micro-benchmarks. The share is 1.0 unless
+    calibrated, and does not change peaks."""
     attention_share: float = 1.0
     """Further factor on the speed of attention."""
     notes: str = ""

@@ -40,15 +40,11 @@ class HostLinks:
     """Rate between the two sockets."""
     latency_s: float
     staged_bytes_per_s: float | None = None
-    """Rate of one socket's copies through host memory for all its devices.
-
-    None where devices can reach each other directly.
-    """
+    """Rate of one socket's copies through host memory for all its devices. None where devices can reach each other
+    directly."""
     switch_devices: int = 0
-    """Devices behind one PCIe switch, which share its link to the socket.
-
-    The number is 0 where every device is linked to its socket, or to switches that are never the bottleneck.
-    """
+    """Devices behind one PCIe switch, which share its link to the socket. The number is 0 where every device is linked
+    to its socket, or to switches that are never the bottleneck."""
     switch_bytes_per_s: float = 0.0
     """Rate of the switch's link to the socket, one direction."""
 

@@ -10,10 +10,8 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
 
 JSON_VALUES, OWN_VALUES = 2_000_000, 20_000_000
-"""Limits of values of a document, and of forerun's own (100,000 rows of a leaderboard have half of this limit).
-
-Values are counted, in C, before anything is built.
-"""
+"""Limits of values of a document, and of forerun's own (100,000 rows of a leaderboard have half of this limit). Values
+are counted, in C, before anything is built."""
 _KEY = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s.="',\[\]{}]+)"""
 _DOTTED = re.compile(rf"""(?<![^\s="',\[\]{{}}])(?:{_KEY}[ \t]*\.[ \t]*){{{MAX_DEPTH + 1}}}""")
 """A key with more parts than a document's depth; strings of a list are separated by commas."""

@@ -90,38 +90,25 @@ class FrameworkProfile:
     graphs: str = "none"
     """Part of a step launched as one CUDA graph: "none", parts of "layers", or the whole "step"."""
     graphed: tuple[str, ...] = ()
-    """Parts of layers in graphs: "attention", "mlp" (dense), "router", "experts".
-
-    "router" includes operators before dispatch, and shared experts.
-    """
+    """Parts of layers in graphs: "attention", "mlp" (dense), "router", "experts". "router" includes operators before
+    dispatch, and shared experts."""
     merged_products: bool = True
-    """Whether products with the same input (queries, keys and values; gate and up) are one product.
-
-    Otherwise each all-reduces its input gradient over tensor ranks without sequence parallelism.
-    """
+    """Whether products with the same input (queries, keys and values; gate and up) are one product. Otherwise each
+    all-reduces its input gradient over tensor ranks without sequence parallelism."""
     fused_norms: bool = False
     """Whether norms run inside the following product, which keeps their input, so that their recompute frees nothing.
-
     An example is Transformer Engine's ``TELayerNormColumnParallelLinear``; norms before latent attention and before
-    experts are separate modules (``gpt_layer_specs.py`` of Megatron-Core).
-    """
+    experts are separate modules (``gpt_layer_specs.py`` of Megatron-Core)."""
     selective: str = "core"
-    """Operators repeated by selective recompute.
-
-    "core": the attention core (Megatron-LM); "products": all except the core and every second matrix product
-    (torchtitan).
-    """
+    """Operators repeated by selective recompute. "core": the attention core (Megatron-LM); "products": all except the
+    core and every second matrix product (torchtitan)."""
     stops_recompute: bool = False
-    """Whether full recompute of a layer ends with the last tensor that its backward pass needs.
-
-    In this case it does not repeat the last product of a dense feed-forward and the communication after it (PyTorch's
-    non-reentrant checkpoints: steps of 1.5 to 8B on one H100 take 1.18 times as long as without recompute).
-    """
+    """Whether full recompute of a layer ends with the last tensor that its backward pass needs. In this case it does
+    not repeat the last product of a dense feed-forward and the communication after it (PyTorch's non-reentrant
+    checkpoints: steps of 1.5 to 8B on one H100 take 1.18 times as long as without recompute)."""
     keeps_gathered: bool = False
-    """Whether activations gathered over tensor ranks for one microbatch stay allocated.
-
-    The backward pass does not gather such activations again.
-    """
+    """Whether activations gathered over tensor ranks for one microbatch stay allocated. The backward pass does not
+    gather such activations again."""
     gathers_ahead: bool = False
     """Whether, in a pipeline, those of all in-flight microbatches but two stay instead."""
     gathered_logits: bool = False
@@ -163,10 +150,8 @@ class FrameworkProfile:
     expert_multiprocessors: float = 24.0
     """Multiprocessors occupied by the kernels of the expert all-to-all, which slows simultaneous computation."""
     combined_passes: bool = False
-    """Whether a forward pass runs together with the backward pass of another microbatch (combined 1F1B).
-
-    Every device is one forward pass of a virtual stage ahead (Megatron-core, pipeline_parallel/schedules.py).
-    """
+    """Whether a forward pass runs together with the backward pass of another microbatch (combined 1F1B). Every device
+    is one forward pass of a virtual stage ahead (Megatron-core, pipeline_parallel/schedules.py)."""
     reserves_expert_multiprocessors: bool = False
     """Whether these multiprocessors are reserved in all layers with experts (otherwise only during the traffic)."""
     dispatch_share: float = 1.0
@@ -176,11 +161,9 @@ class FrameworkProfile:
     gathers_tokens: bool = False
     """Whether every expert rank gathers all ranks' tokens and keeps its own (Megatron-LM's all-gather dispatcher)."""
     vocabulary: str = "ends"
-    """Placement of embedding and head in a pipeline: at its "ends", or in equal parts on all stages.
-
-    With parts, each stage computes its part of every microbatch: in passes between those of layers with two barriers
-    ("vocab-1") or one ("vocab-2"), or with all stages at once ("interlaced"; all three arXiv 2411.05288).
-    """
+    """Placement of embedding and head in a pipeline: at its "ends", or in equal parts on all stages. With parts, each
+    stage computes its part of every microbatch: in passes between those of layers with two barriers ("vocab-1") or one
+    ("vocab-2"), or with all stages at once ("interlaced"; all three arXiv 2411.05288)."""
     overlap_pipeline: bool = False
     """Whether sends between stages overlap with computation (otherwise they block)."""
     broadcasts_parameters: bool = False
@@ -188,11 +171,8 @@ class FrameworkProfile:
     scatters_p2p: bool = True
     """Whether every tensor rank sends its part of an activation to the next stage (otherwise all of it)."""
     overlap_slowdown: float = 1.2
-    """Factor on computation during replica traffic.
-
-    Collectives occupy 16 to 24 of 108 to 132 multiprocessors (the channels of NCCL) and memory bandwidth. Runs of
-    InternEvo, llm-foundry, Megatron-Bridge and nanotron require it.
-    """
+    """Factor on computation during replica traffic. Collectives occupy 16 to 24 of 108 to 132 multiprocessors (the
+    channels of NCCL) and memory bandwidth. Runs of InternEvo, llm-foundry, Megatron-Bridge and nanotron require it."""
 
     host_layer_s: float = 4.4e-3
     """Seconds of launches of one layer and microbatch, both passes."""
@@ -203,16 +183,12 @@ class FrameworkProfile:
     host_expert_s: float = 0.0
     """Further seconds per layer with routed experts, whose token counts the host waits for."""
     expert_wait_s: float = 0.0
-    """Seconds per layer with routed experts, both passes, in which the device has nothing queued.
-
-    The host reads token counts before it launches kernels of these sizes, for any size of microbatch. Less where graphs
-    contain some launches.
-    """
+    """Seconds per layer with routed experts, both passes, in which the device has nothing queued. The host reads token
+    counts before it launches kernels of these sizes, for any size of microbatch. Less where graphs contain some
+    launches."""
     pads_experts: bool = False
-    """Whether 8-bit rows of each expert are copied to a multiple of 16 or 32, and results back.
-
-    Megatron-core does so (Fp8Padding, Fp8Unpadding) where no kernel fuses experts.
-    """
+    """Whether 8-bit rows of each expert are copied to a multiple of 16 or 32, and results back. Megatron-core does so
+    (Fp8Padding, Fp8Unpadding) where no kernel fuses experts."""
     tensor_step_s: float = 0.0
     """Seconds per ring step of a tensor-rank collective beyond the scale-up domain, in addition to the link's own."""
     host_step_s: float = 0.01
@@ -225,22 +201,15 @@ class FrameworkProfile:
     """Fixed launch and synchronisation cost of a tensor-parallel collective."""
 
     keeps_expert_outputs: bool = True
-    """Whether outputs of experts are kept for the gradient of the router's weights.
-
-    Otherwise these weigh the activation before the last product, whose input is kept anyway.
-    """
+    """Whether outputs of experts are kept for the gradient of the router's weights. Otherwise these weigh the
+    activation before the last product, whose input is kept anyway."""
     eight_bit_recipe: str = "current"
-    """Elements that share a scale in 8-bit training.
-
-    Such elements are a tensor, by its largest value in earlier steps ("delayed") or in this one ("current"), tiles of
-    128 and 128 x 128 values ("block"), 32 values ("mx"), rows and columns ("row").
-    """
+    """Elements that share a scale in 8-bit training. Such elements are a tensor, by its largest value in earlier steps
+    ("delayed") or in this one ("current"), tiles of 128 and 128 x 128 values ("block"), 32 values ("mx"), rows and
+    columns ("row")."""
     eight_bit_copies: bool = False
-    """Whether 8-bit training keeps weights of layers in both layouts of its products between microbatches.
-
-    :The layouts are in addition to half precision (Transformer Engine caches them:: module/base.py,
-    get_weight_workspace).
-    """
+    """Whether 8-bit training keeps weights of layers in both layouts of its products between microbatches. :The layouts
+    are in addition to half precision (Transformer Engine caches them:: module/base.py, get_weight_workspace)."""
     eight_bit_parameters: bool = False
     """Whether 8-bit training stores weights of layers only in 8 bit, and gathers them in 8 bit."""
     eight_bit_gathers: bool = False
@@ -253,15 +222,11 @@ class FrameworkProfile:
     """Further bytes per logit where tensor ranks shard the vocabulary."""
     holds_logits: bool = True
     """Whether logits stay allocated during the layers' backward passes (the training loop keeps the last output).
-
-    Otherwise the loss and a layer's backward pass are two moments, of which the larger counts.
-    """
+    Otherwise the loss and a layer's backward pass are two moments, of which the larger counts."""
     dummy_gradients: bool = False
-    """Whether one unused gradient per shape of a weight stays allocated where products accumulate directly.
-
-    The gradient has the weight's type (Transformer Engine from 2.0 on: get_dummy_wgrad); the head has one during its
-    backward pass (Megatron-LM, tensor_parallel/layers.py).
-    """
+    """Whether one unused gradient per shape of a weight stays allocated where products accumulate directly. The
+    gradient has the weight's type (Transformer Engine from 2.0 on: get_dummy_wgrad); the head has one during its
+    backward pass (Megatron-LM, tensor_parallel/layers.py)."""
     workspace_bytes: float = 0.0
     """Bytes of scratch memory of matrix libraries from the allocator."""
     optimizer: str = "adam"
@@ -273,16 +238,11 @@ class FrameworkProfile:
     activations_on_host: float = 0.0
     """Share of the layers' kept activations that is copied to host memory and back."""
     chunked_loss: bool = False
-    """Whether head and loss are computed together on chunks of tokens.
-
-    The logits of a chunk take no more memory than all hidden activations (Liger-Kernel's fused linear cross entropy,
-    which computes its gradient at once).
-    """
+    """Whether head and loss are computed together on chunks of tokens. The logits of a chunk take no more memory than
+    all hidden activations (Liger-Kernel's fused linear cross entropy, which computes its gradient at once)."""
     context_exchange: str = "ring"
-    """Exchange of context ranks: keys and values in a "ring", or tokens for "heads" before and after attention.
-
-    The latter is DeepSpeed-Ulysses (arXiv 2309.14509).
-    """
+    """Exchange of context ranks: keys and values in a "ring", or tokens for "heads" before and after attention. The
+    latter is DeepSpeed-Ulysses (arXiv 2309.14509)."""
     context_bytes: float = 1.0e9
     """Bytes per device outside the allocator."""
     communicator_bytes: float = 0.25e9
@@ -290,10 +250,8 @@ class FrameworkProfile:
     fragmentation: float = 0.05
     """Lost share of the allocator's peak."""
     states_fragment: bool = True
-    """Whether this share also applies to parameters, gradients and optimizer states.
-
-    Otherwise they are in buffers allocated once, and only activations and working memory of layers and loss leave gaps.
-    """
+    """Whether this share also applies to parameters, gradients and optimizer states. Otherwise they are in buffers
+    allocated once, and only activations and working memory of layers and loss leave gaps."""
     pipeline_idle: float = 0.0
     """Further share of activations and logits that the allocator keeps idle in a pipeline, while memory is free."""
     allocator_stall: float = 0.0
@@ -309,29 +267,21 @@ class FrameworkProfile:
     tree_reduction: bool = True
     """Whether gradients may be reduced over a tree of nodes (otherwise only over rings)."""
     gradient_sync: str = "microbatch"
-    """Time of the reduction of shared gradients by replicas.
-
-    "microbatch": with every microbatch; "pipeline": once per step in a pipeline (torch.distributed.pipelining disables
-    FSDP's synchronisation until the last backward pass); "step": once per step of several microbatches (``no_sync``);
-    "round": once per round of an interleaved pipeline, with as many microbatches as stages, and once per step in other
-    pipelines.
-    """
+    """Time of the reduction of shared gradients by replicas. "microbatch": with every microbatch; "pipeline": once per
+    step in a pipeline (torch.distributed.pipelining disables FSDP's synchronisation until the last backward pass);
+    "step": once per step of several microbatches (``no_sync``); "round": once per round of an interleaved pipeline,
+    with as many microbatches as stages, and once per step in other pipelines."""
     reduces_whole: bool = False
     """Whether all replicas reduce entire gradients, even where each updates only a part of the parameters."""
     unit_parameters: str = ""
-    """Storage of parameters gathered in units (FSDP); "": no units.
-
-    "flat": one buffer, with parameters and gradients as views; "each": separate tensors, copied from the gathered
-    buffer and into the reduction buffer. Gradients of units exist from a step's first backward pass to its update
-    (PyTorch's ``zero_grad`` drops them).
-    """
+    """Storage of parameters gathered in units (FSDP); "": no units. "flat": one buffer, with parameters and gradients
+    as views; "each": separate tensors, copied from the gathered buffer and into the reduction buffer. Gradients of
+    units exist from a step's first backward pass to its update (PyTorch's ``zero_grad`` drops them)."""
     drops_ends: bool = False
     """Whether embedding and head, one unit, are dropped after the forward pass like layers."""
     live_parameters: float = 0.0
     """Number of sharded parameters that always stay gathered, at most those of a device's part of the model.
-
-    DeepSpeed's setting is ``stage3_max_live_parameters``.
-    """
+    DeepSpeed's setting is ``stage3_max_live_parameters``."""
     layer_units: bool = False
     """Whether sharded gradients or parameters are sent one layer at a time, in place of buckets (FSDP's units)."""
     step_bytes: float = 0.0

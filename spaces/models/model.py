@@ -14,11 +14,8 @@ from forerun.spaces.models.parts import Mixer
 __all__ = ["Attention", "FeedForward", "LatentAttention", "Layer", "MixtureOfExperts", "Model", "Trains"]
 
 Trains = Literal["all", "adapters", "inputs", "nothing"]
-"""Gradients of a layer's backward pass.
-
-Gradients are computed for its parameters; for low-rank adapters only; for its input only, for earlier layers; or not at
-all, without a backward pass.
-"""
+"""Gradients of a layer's backward pass. Gradients are computed for its parameters; for low-rank adapters only; for its
+input only, for earlier layers; or not at all, without a backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +113,8 @@ class Model:
     head_transform: bool = False
     """Whether a hidden x hidden dense layer precedes the LM head (BERT)."""
     mtp_layers: int = 0
-    """Multi-token-prediction blocks (DeepSeek-V3) after the last layer.
-
-    Each is one more layer like the last, a 2*hidden -> hidden projection and another pass through the shared head.
-    """
+    """Multi-token-prediction blocks (DeepSeek-V3) after the last layer. Each is one more layer like the last, a
+    2*hidden -> hidden projection and another pass through the shared head."""
     patch_inputs: int = 0
     """Input width of a patch projection (ViT: patch*patch*channels)."""
     classes: int = 0

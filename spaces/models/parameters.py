@@ -19,11 +19,8 @@ class LayerParameters:
     router: int
     """Matrix and bias of the router, replicated over tensor and expert ranks."""
     replicated: int
-    """Parameters replicated over tensor ranks.
-
-    Replicated are norms, biases of row-parallel projections, the gate of shared experts, and the down-projections of
-    latent attention (``parallel_mode="duplicate"`` in Megatron-LM).
-    """
+    """Parameters replicated over tensor ranks. Replicated are norms, biases of row-parallel projections, the gate of
+    shared experts, and the down-projections of latent attention (``parallel_mode="duplicate"`` in Megatron-LM)."""
 
     @property
     def total(self) -> int:

@@ -16,10 +16,8 @@ class Width:
     count: int
     each: int = 1
     cut: bool = True
-    """Whether tensor ranks share the units, at least one per rank.
-
-    Key heads are copied if there are more ranks than heads.
-    """
+    """Whether tensor ranks share the units, at least one per rank. Key heads are copied if there are more ranks than
+    heads."""
 
     @property
     def whole(self) -> int:

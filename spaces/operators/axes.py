@@ -36,11 +36,8 @@ class Axis:
     """Number of points."""
     kind: AxisKind
     even: bool = True
-    """Whether its parts must be equal.
-
-    Otherwise the last may be smaller (7 rows over 4 devices are 2, 2, 2 and 1), and a device is costed with the
-    largest.
-    """
+    """Whether its parts must be equal. Otherwise the last may be smaller (7 rows over 4 devices are 2, 2, 2 and 1), and
+    a device is costed with the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +49,8 @@ class Dimension:
     step: int = 1
     """Elements per point of the axis (a stride)."""
     halo: int = 0
-    """Elements that a part of the axis needs from both its neighbours together.
-
-    A kernel wider than its stride needs a halo.
-    """
+    """Elements that a part of the axis needs from both its neighbours together. A kernel wider than its stride needs a
+    halo."""
     extent: int | None = None
     """Number of elements if not axis times step (a convolution without padding)."""
 
@@ -70,10 +65,8 @@ class Operand:
     element_bytes: float | None = None
     """Bytes per element; None: by the training precision."""
     count: int | None = None
-    """Number of elements if not the product of the dimensions (a weight with a window and a bias).
-
-    Elements are cut like the dimensions.
-    """
+    """Number of elements if not the product of the dimensions (a weight with a window and a bias). Elements are cut
+    like the dimensions."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -90,10 +83,8 @@ class Cut:
     degree: int
     """Number of parts or copies."""
     averaged: bool = False
-    """Whether the copies sum their gradients like parts of a batch.
-
-    A data-parallel wrapper around all devices does so.
-    """
+    """Whether the copies sum their gradients like parts of a batch. A data-parallel wrapper around all devices does
+    so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +100,9 @@ class CutOperator:
     kind: str
     """Name in requests."""
     form: str
-    """Rule of its cost.
-
-    "contraction" (two operations per point of the iteration space, on matrix units), "attention" (the same, by an
-    attention kernel), or the name of a memory-bound operator (``forerun.simulator.costs.STREAM_OPERATORS``).
-    """
+    """Rule of its cost. "contraction" (two operations per point of the iteration space, on matrix units), "attention"
+    (the same, by an attention kernel), or the name of a memory-bound operator
+    (``forerun.simulator.costs.STREAM_OPERATORS``)."""
     axes: tuple[Axis, ...]
     """Axes of the iteration space."""
     inputs: tuple[Operand, ...]

@@ -46,9 +46,7 @@ class GraphProfile:
     """Rate of the gradients' all-reduces, likewise."""
     staged_bytes_per_s: float | None = None
     """Rate of halos, tail gathers and gradients between the parts of an image that are copied through host memory.
-
-    Copies are sequential; None where devices exchange them directly.
-    """
+    Copies are sequential; None where devices exchange them directly."""
     storage_bytes_per_s: float | None = None
     """Rate at which one node reads from storage; None: never a limit."""
     shares_hybrid_weights: bool = True
@@ -123,11 +121,9 @@ def with_graph_switches(profile: GraphProfile, switches: Mapping[str, str]) -> G
 
 
 OPTIMIZERS: Mapping[str, tuple[float, float]] = {"sgd": (1.0, 3.0), "momentum": (2.0, 5.0), "adam": (3.0, 7.0)}
-"""By optimizer: fp32 values stored per parameter in addition to it, and values read and written by its update.
-
-The gradient is one of the stored values. Parameter and gradient are read, the parameter written, and each state read
-and written.
-"""
+"""By optimizer: fp32 values stored per parameter in addition to it, and values read and written by its update. The
+gradient is one of the stored values. Parameter and gradient are read, the parameter written, and each state read and
+written."""
 
 
 def with_optimizer(profile: GraphProfile, name: str | None) -> GraphProfile:

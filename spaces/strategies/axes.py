@@ -107,10 +107,8 @@ class Software(IntFlag):
 
 
 CHOSEN = Software.MOE_OVERLAP
-"""Switches that cost memory: candidates have each on or off (axis ``switches``).
-
-The others cost no memory and slow no step, so a search turns them on wherever they have an effect.
-"""
+"""Switches that cost memory: candidates have each on or off (axis ``switches``). The others cost no memory and slow no
+step, so a search turns them on wherever they have an effect."""
 
 SOFTWARE: dict[str, Software] = {
     "tp-comm-overlap": Software.TP_COMM_OVERLAP,
@@ -192,10 +190,8 @@ def schedules_in(files: str) -> dict[Schedule, str]:
 
 
 ALL_LAYERS = 0
-"""Choice of ``recompute_layers``: full recompute covers all layers, each from its input.
-
-A positive choice is a number of first layers of every (virtual) stage; negative ones are ``in_groups``.
-"""
+"""Choice of ``recompute_layers``: full recompute covers all layers, each from its input. A positive choice is a number
+of first layers of every (virtual) stage; negative ones are ``in_groups``."""
 ALL_REPLICAS = 0
 """Choice of ``shard``: states are sharded over all replicas (written ``shard=all``, or omitted)."""
 

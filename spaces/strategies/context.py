@@ -19,10 +19,8 @@ from forerun.spaces.workload import Workload
 
 _BEFORE_FLASH = ("Kepler", "Pascal", "Volta", "Turing")
 _COMPILED = ("TPU", "Trainium")
-"""Architectures whose programs XLA compiles under any framework.
-
-Memory-bound operators are fused, and the host launches a step as one program.
-"""
+"""Architectures whose programs XLA compiles under any framework. Memory-bound operators are fused, and the host
+launches a step as one program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +62,7 @@ class Context:
     memory_share: float = 1.0
     """Share (0 to 1) of device memory up to which a strategy fits."""
     oom_risk: float | None = None
-    """Highest OOM risk, if the user limited it.
-
-    ``memory_share`` is its equivalent without measured runs.
-    """
+    """Highest OOM risk, if the user limited it. ``memory_share`` is its equivalent without measured runs."""
     free_software: Software = Software.NONE
     """Switches that a search turns on where they pay."""
 

@@ -19,16 +19,11 @@ LARGEST_CP = 32
 LARGEST_MBS = 32
 LARGEST_VPP = 16
 BLOCK_LAYERS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Numbers of layers of a (virtual) stage tried for block recompute; from 3 on they grow by a third or less.
-
-With powers of two alone, stages of nine layers that needed five recomputed ran with eight, 9 % slower.
-"""
+"""Numbers of layers of a (virtual) stage tried for block recompute; from 3 on they grow by a third or less. With powers
+of two alone, stages of nine layers that needed five recomputed ran with eight, 9 % slower."""
 SETS_FROM, LARGEST_SET = 512, 64
-"""Fewest devices for which a search shards states over a part of the replicas, and the largest such part.
-
-Smaller clusters gain nothing; sets of 32 to 128 are equally fast, and 64 suffice for large models
-(docs/decisions/space.md).
-"""
+"""Fewest devices for which a search shards states over a part of the replicas, and the largest such part. Smaller
+clusters gain nothing; sets of 32 to 128 are equally fast, and 64 suffice for large models (docs/decisions/space.md)."""
 
 
 def default_choices(context: Context, gpus: Sequence[int]) -> dict[str, tuple[int, ...]]:

@@ -172,11 +172,8 @@ def settled(context: Context, strategy: Strategy) -> Strategy:
 
 
 SettledBy = tuple[int, ...]
-"""Values that determine the switches which a search turns on for a strategy.
-
-The values are the numbers of ``READ_BY_SOFTWARE``, the tp of its second half, its choice of ``switches``, and the
-recompute of its stages.
-"""
+"""Values that determine the switches which a search turns on for a strategy. The values are the numbers of
+``READ_BY_SOFTWARE``, the tp of its second half, its choice of ``switches``, and the recompute of its stages."""
 
 
 def settled_by(strategy: Strategy) -> SettledBy:

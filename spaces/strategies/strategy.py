@@ -68,10 +68,8 @@ class Strategy:
     zero: int = 0
     """ZeRO stage: 1 optimizer states, 2 also gradients, 3 also parameters (arXiv 1910.02054)."""
     shard: int = ALL_REPLICAS
-    """Neighbouring replicas (of ``dp * cp``) that share one set of the states sharded by ``zero``.
-
-    The others have copies; 0: all of them share one, which ``dp * cp`` is converted to.
-    """
+    """Neighbouring replicas (of ``dp * cp``) that share one set of the states sharded by ``zero``. The others have
+    copies; 0: all of them share one, which ``dp * cp`` is converted to."""
     sp: bool = False
     """Sequence parallelism: norms and dropout are divided by sequence over tensor ranks."""
     recompute: Recompute = Recompute.NONE

@@ -23,10 +23,8 @@ CUSTOM_SPLIT = 100
 """Split values from this one on are explicit layers per stage: ``custom_splits[value - CUSTOM_SPLIT]``."""
 
 COLUMNS = (*AXES, "dp", "software")
-"""All columns of a table: the axes, the degree that follows from them, and all switches that are on.
-
-Switches are chosen on the axis ``switches``, or follow from the other axes.
-"""
+"""All columns of a table: the axes, the degree that follows from them, and all switches that are on. Switches are
+chosen on the axis ``switches``, or follow from the other axes."""
 
 _DENSE_KEYS = 1 << 18
 SPARSE = 8

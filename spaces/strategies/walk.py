@@ -24,10 +24,8 @@ from forerun.spaces.strategies.software import READ_BY_SOFTWARE, choices_of_soft
 from forerun.spaces.strategies.table import COLUMNS, CodeArray, IntArray, Mask, StrategyTable
 
 ASKED_AFTER = "mbs"
-"""The axis after which ``hopeless`` is applied to prefixes.
-
-Later axes multiply candidates and hardly change their time.
-"""
+"""The axis after which ``hopeless`` is applied to prefixes. Later axes multiply candidates and hardly change their
+time."""
 _EARLIER = AXES[: AXES.index(ASKED_AFTER) + 1]
 LATER = AXES[len(_EARLIER) :]
 AT_ONCE = 1 << 22

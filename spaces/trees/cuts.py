@@ -11,11 +11,8 @@ from forerun.spaces.trees.resolve import Leaf, ResolvedTree, Stage
 from forerun.spaces.trees.values import TreeError
 
 COPIES = {"replicate": False, "average": True}
-"""Names, in place of an axis, for devices that repeat the work.
-
-The values are whether the gradients of their weights are summed over all copies, as by a data-parallel wrapper around
-all devices.
-"""
+"""Names, in place of an axis, for devices that repeat the work. The values are whether the gradients of their weights
+are summed over all copies, as by a data-parallel wrapper around all devices."""
 
 _DEGREES = ("dp", "tp", "cp", "ep", "etp", "sp")
 

@@ -64,10 +64,8 @@ class TreeStrategies:
 
     tree: ResolvedTree
     of_leaf: tuple[tuple[Strategy, ...], ...]
-    """Flat strategies with the settings of the leaves, by virtual stage.
-
-    Equally configured modules of one layer are one leaf.
-    """
+    """Flat strategies with the settings of the leaves, by virtual stage. Equally configured modules of one layer are
+    one leaf."""
 
     @property
     def first(self) -> Strategy:

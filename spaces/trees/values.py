@@ -36,9 +36,7 @@ class Computation:
     """Parts by axis of each operator, for operator graphs ({"batch": 2, "out": 4}, the innermost last)."""
     deal: bool | None = None
     """Whether every layer is undivided on one device of the stage, with the layers distributed over all devices.
-
-    Embedding tables need it.
-    """
+    Embedding tables need it."""
     on: tuple[int, ...] | None = None
     """Devices of the stage for the operators, in operator graphs; () for all of them."""
 

@@ -25,11 +25,9 @@ class LevelPath:
     span: Span
     """Sizes of the groups and their division over the levels."""
     inner_size: int | None
-    """Devices in one group of the preceding level; None where all groups work at once and share the level evenly.
-
-    In that case there are no idle neighbours to gain from. All levels of a network start with the same links, the NICs
-    of a node; other levels with those of a group of the preceding level.
-    """
+    """Devices in one group of the preceding level; None where all groups work at once and share the level evenly. In
+    that case there are no idle neighbours to gain from. All levels of a network start with the same links, the NICs of
+    a node; other levels with those of a group of the preceding level."""
     below: Floats
     """Devices per sub-group member behind the same links."""
     crossing: Floats

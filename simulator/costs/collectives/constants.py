@@ -49,10 +49,8 @@ class LinkConstants:
     mesh: bool = False
     """Pairwise links: a device reaches one port per partner."""
     alone_share: float = 0.0
-    """Share of all links of a sub-group (a node) that one communicator reaches (0: no limit).
-
-    Several at once reach ``efficiency`` together.
-    """
+    """Share of all links of a sub-group (a node) that one communicator reaches (0: no limit). Several at once reach
+    ``efficiency`` together."""
     staged: bool = False
     """Measured where devices copy through host memory."""
     between_sockets: Mapping[str, float] = field(default_factory=dict)

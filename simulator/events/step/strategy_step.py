@@ -23,10 +23,8 @@ _SHARING = ("dp", "tp", "cp", "ep", "etp", "sp", "mbs", "zero", "shard")
 """Fields that must be equal for all layers where traffic is routed over the cluster's links."""
 
 MOST_PASSES, MOST_SHARED = 100_000, 20_000
-"""Limits of the passes of all pipelines of a step with a timeline, without and with shared links.
-
-The passes take eight seconds and a quarter of a gigabyte; with shared links the time is four times as long.
-"""
+"""Limits of the passes of all pipelines of a step with a timeline, without and with shared links. The passes take eight
+seconds and a quarter of a gigabyte; with shared links the time is four times as long."""
 
 
 def simulate(

@@ -112,11 +112,9 @@ class StepUse:
 
 
 Past = tuple[int, float, int]
-"""Record of a task that starts another one: its kind, the time from which nothing hid it, and its index.
-
-The time is the start of a transfer between stages; for other traffic, the end of the passes on its own devices. The
-index is -1 without a timeline.
-"""
+"""Record of a task that starts another one: its kind, the time from which nothing hid it, and its index. The time is
+the start of a transfer between stages; for other traffic, the end of the passes on its own devices. The index is -1
+without a timeline."""
 
 
 class _Device:

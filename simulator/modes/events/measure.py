@@ -16,10 +16,8 @@ from forerun.simulator.modes.profile import GradientProfile
 STEPS = 24
 """Simulated steps; the first quarter leads into the steady state and is not counted."""
 DRAWS = 4
-"""Number of averaged runs of asynchronous workers.
-
-Accidental synchronisation differs from run to run, as in measurements (benchmarks/results/2026-11-21-real-runs.md).
-"""
+"""Number of averaged runs of asynchronous workers. Accidental synchronisation differs from run to run, as in
+measurements (benchmarks/results/2026-11-21-real-runs.md)."""
 LAYERS = 24
 """Limit of layers in a profile; more change little and cost events."""
 

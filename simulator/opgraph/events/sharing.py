@@ -24,10 +24,8 @@ Groups = tuple[str, tuple[tuple[int, ...], ...]]
 _RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 _MESSAGES = ("point_to_point", "halo")
 MOST_CONNECTIONS = 20_000
-"""Connections of a transfer up to which its links are looked up, at about 50 us each.
-
-More of them, as in an exchange between hundreds of devices, load all ports equally, as the cost rules assume.
-"""
+"""Connections of a transfer up to which its links are looked up, at about 50 us each. More of them, as in an exchange
+between hundreds of devices, load all ports equally, as the cost rules assume."""
 _LEAST = 1.0
 """Elements of a transfer that is only latency."""
 

@@ -29,15 +29,11 @@ class MixtureOfExperts:
     groups: int = 1
     """Number of equally large groups of experts."""
     top_groups: int = 1
-    """Number of groups from which a token's experts are chosen.
-
-    Source: group-limited routing (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
-    """
+    """Number of groups from which a token's experts are chosen. Source: group-limited routing (DeepSeek-V3, arXiv
+    2412.19437, section 2.1.2)."""
     null_experts: int = 0
-    """Number of the router's choices that compute nothing and return their token.
-
-    Source: LongCat-Flash (arXiv 2509.01322, section 2.1).
-    """
+    """Number of the router's choices that compute nothing and return their token. Source: LongCat-Flash (arXiv
+    2509.01322, section 2.1)."""
     latent: int = 0
     """Width of the experts' input and output if not the model's; two products for every token (Nemotron 3; 0: none)."""
     router_extra: int = 0

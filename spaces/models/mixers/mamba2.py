@@ -6,10 +6,8 @@ from forerun.spaces.models.mixers.scans import chunked
 from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, Width, uncut
 
 _STATE_PASSES = 8
-"""Accesses to states in fp32: written, read and written again between chunks, and read.
-
-Source: mamba_ssm, ssd_combined.py: _chunk_state_fwd, _state_passing_fwd, _chunk_scan_fwd.
-"""
+"""Accesses to states in fp32: written, read and written again between chunks, and read. Source: mamba_ssm,
+ssd_combined.py: _chunk_state_fwd, _state_passing_fwd, _chunk_scan_fwd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,8 @@ from forerun.spaces.models.model import Attention, FeedForward, Layer
 from forerun.spaces.models.shapes import default_head_dim
 
 Resampler: TypeAlias = Callable[[Fields, Image, int], tuple[tuple[Layer, ...], int]]
-"""Function that makes layers, and counts parameters outside them.
-
-Its arguments are the outer fields of a configuration, the encoder, and the width of the language model.
-"""
+"""Function that makes layers, and counts parameters outside them. Its arguments are the outer fields of a
+configuration, the encoder, and the width of the language model."""
 
 
 def _q_former(*, part: str = "qformer_config", words: bool = False, sounds: bool = False) -> Resampler:
