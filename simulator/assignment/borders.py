@@ -167,10 +167,7 @@ class _Prices:
         return max(self.reduce_s[strategy] - self.seconds(parts), 0.0)
 
     def saved(self, placed: Placed, shorter_s: tuple[float, float]) -> tuple[float, float]:
-        """Return the seconds of a layer's passes saved by shorter sums.
-
-        Embedding and head, which synchronise once, save half in each direction.
-        """
+        """Return the seconds of a layer's passes saved by shorter sums: half per direction for embedding and head."""
         layer, settings = self.assignment.layer_of(placed), placed.settings
         if layer is None:
             return (sum(shorter_s) / 2,) * 2
@@ -313,10 +310,7 @@ def _note(
 
 
 def _outer_settings(assignment: Assignment) -> list[tuple[Strategy, Strategy]]:
-    """Return the settings of the first and last layer of every virtual stage.
-
-    A stage without layers has the settings of the preceding layer.
-    """
+    """Return the settings of every virtual stage's first and last layer; without layers, of the preceding layer."""
     last = assignment.layers[0][0].settings
     ends = []
     for row in assignment.layers:

@@ -74,10 +74,7 @@ def host_bytes(assignment: Assignment, whole: ReplicaCosts, left: ReplicaCosts) 
 
 
 def host_copies(assignment: Assignment) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the copies of every virtual stage per pass, shape C each.
-
-    In order: bytes and layers of activations, bytes and layers of parameters.
-    """
+    """Return every virtual stage's copies per pass: bytes, layers of activations; bytes, layers of parameters; [C]."""
     away, fetched = on_host(assignment, "activations"), on_host(assignment, "parameters")
     kept = chunk_passes(assignment.context, away).kept_bytes if away else np.zeros(len(assignment.layers))
     return kept, sum((held.sum(axis=0) for held in away.values()), np.zeros(len(kept))), *_fetched(assignment, fetched)

@@ -114,10 +114,7 @@ class Assignment:
 
 
 def by_replicas(blocks: Blocks) -> Blocks:
-    """Return the same blocks by the settings that replica traffic depends on.
-
-    Recompute, the division of a microbatch and offloaded activations are ignored.
-    """
+    """Return the same blocks by the settings that replica traffic depends on (not recompute, mbs, offload)."""
     joined: dict[Strategy, Floats] = {}
     for settings, held in blocks.items():
         key = replace(settings, recompute=Recompute.NONE, recompute_layers=0, mbs=1, sp=False)

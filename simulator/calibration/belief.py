@@ -147,10 +147,7 @@ class Belief:
         return replace(self, log_time=log_time, covariance=covariance, components=components)
 
     def reach(self, level: float) -> tuple[Floats, Floats]:
-        """Return the factors by which a measured run may be faster, and slower, with probability ``level``.
-
-        The remaining probability is equal on both sides.
-        """
+        """Return the factors by which a run may be faster and slower, between which ``level`` of the belief lies."""
         if self.components is None:
             both = np.exp(quantile(level) * self.spread())
             return both, both

@@ -195,10 +195,7 @@ def _live(slopes: Floats) -> Collection[str]:
 def _deviations(
     evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_], settings: ErrorPriors, *, scaled: bool = True
 ) -> Floats:
-    """Return the standard deviation of every constant, in units of the catalogue's.
-
-    ``scaled``: with the scale of errors in the runs.
-    """
+    """Return each constant's deviation in the catalogue's units; ``scaled``: with the scale of the runs' errors."""
     own, middle = Covariances.of(evidence, used, settings), mixture.constants(evidence, used)
     variance, slopes = np.zeros(len(used)), evidence.slopes
     for prior, share, weight, scale, z in zip(

@@ -92,9 +92,6 @@ def log_kind(held: Floats, kinds: NDArray[np.str_]) -> Floats:
 
 
 def memory_slopes(held: Floats, kinds: NDArray[np.str_]) -> Floats:
-    """Return the slopes [N, 6] of the logarithm of a peak along the factors (shares times spreads).
-
-    Arguments as for ``log_kind``.
-    """
+    """Return the slopes [N, 6] of a peak's logarithm along the factors; arguments as for ``log_kind``."""
     own = held * counted(kinds)
     return np.asarray(own / own.sum(axis=1, keepdims=True) * np.array([factor.spread for factor in FACTORS]))

@@ -206,10 +206,7 @@ class LeastParts:
 
 
 def least_parts(context: Context, table: StrategyTable) -> LeastParts:
-    """Return the lower bounds for one stage with all layers of the model on the devices of a context.
-
-    The cost of any stage is at least its share of them.
-    """
+    """Return the costs of all layers as one stage, of which any stage has at least its share."""
     software, parts = table.column("software"), dict[str, Floats]()
     for switches in np.unique(software):
         rows = np.flatnonzero(software == switches)

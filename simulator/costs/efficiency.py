@@ -179,10 +179,7 @@ _POWER_EXPONENT = 0.5
 
 
 def _power_ratio(device: Device, lender: str) -> float:
-    """Return the clock under load of ``device`` relative to ``lender``.
-
-    The ratio is less than 1 where the device is the same part with a lower power limit.
-    """
+    """Return the clock under load relative to ``lender``: below 1 for the same part with a lower power limit."""
     usual = _catalogued(lender)
     same = device.compute_units == usual.compute_units and device.peak_flops_per_s == usual.peak_flops_per_s
     if not same or device.watts is None or usual.watts is None:

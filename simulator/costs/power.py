@@ -25,10 +25,7 @@ BUSY_PARTS = frozenset({"compute", "recompute", "optimizer", "forward", "backwar
 
 
 def power_limit_w(cluster: Cluster) -> float | None:
-    """Return the power limit of a cluster's devices in watts, averaged over groups of different nodes.
-
-    None where one has no known limit.
-    """
+    """Return the mean power limit of a cluster's devices in watts; None if a group's limit is unknown."""
     limits = [(group.cluster.device.watts, group.devices) for group in cluster.groups] or [(cluster.device.watts, 1)]
     known = [(watts, devices) for watts, devices in limits if watts is not None]
     if len(known) < len(limits):

@@ -66,10 +66,7 @@ class OverlapWindow:
         self.free_s = free_s
 
     def exposed(self, communication_s: Floats, share: float, most_s: Floats | None = None) -> Floats:
-        """Return the exposed seconds of a communication.
-
-        The free window hides up to ``share`` of it, and at most ``most_s``.
-        """
+        """Return the exposed seconds; the free window hides up to ``share`` of a communication, at most ``most_s``."""
         window_s = self.free_s if most_s is None else np.minimum(self.free_s, most_s)
         hidden_s = np.minimum(communication_s * share, window_s)
         self.free_s = self.free_s - hidden_s
@@ -114,10 +111,7 @@ def tensor_sync(context: Context, shard: Shard, width: float) -> TensorSync:
 
 
 def tensor_blocks(layer: Layer) -> int:
-    """Count the blocks of a layer that synchronise their output over tensor ranks.
-
-    Synchronising blocks are attentions, dense MLP and shared experts.
-    """
+    """Count the blocks that tensor ranks synchronise: attentions, dense MLP and shared experts."""
     blocks = (2 if layer.cross_attention else 1) if layer.attends else 0
     routed = isinstance(layer.mlp, MixtureOfExperts) and not layer.mlp.shared_hidden
     return blocks + (layer.feeds_forward and not routed)

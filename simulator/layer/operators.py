@@ -68,10 +68,7 @@ class Operators(OperatorCollector):
                 self._streamed("sum of input gradients", "residual_add", tokens * inputs * self.wide, backward=True)
 
     def steps(self, steps: Sequence[Step], keys: float | None = None) -> None:
-        """Add the operators of a mixer or of a dense feed-forward.
-
-        ``keys``: number of keys if they belong to another sequence.
-        """
+        """Add the operators of a mixer or dense feed-forward; ``keys``: number of keys, if of another sequence."""
         for step in steps:
             match step:
                 case Product():

@@ -72,10 +72,7 @@ class Shard:
 
 
 def layer_axes(context: Context) -> tuple[str, ...]:
-    """Return the axes on which a layer depends under a request's framework.
-
-    The ZeRO stage is one of them where it determines the accumulation of gradients.
-    """
+    """Return a layer's axes, with the ZeRO stage where it determines the accumulation of gradients."""
     separate = context.framework.has_main_grad(context.workload.precision)
     return (*LAYER_AXES, "zero") if separate else LAYER_AXES
 

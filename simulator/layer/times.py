@@ -116,10 +116,7 @@ def _layer(
     shard: Shard,
     shorter_s: tuple[Floats | float, Floats | float] = (0, 0),
 ) -> _Block:
-    """Return one layer's passes; recompute repeats its forward pass, or some modules, before the backward pass.
-
-    ``shorter_s``: see ``layer_exchange``.
-    """
+    """Return one layer's passes, with recompute before the backward pass; ``shorter_s``: see ``layer_exchange``."""
     exchange = layer_exchange(context, layer, shard, work, shorter_s)
     if layer.feeds_forward and isinstance(layer.mlp, MixtureOfExperts):
         exchange = exchange.waiting(expert_wait_s(context, layer))

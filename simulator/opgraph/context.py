@@ -158,10 +158,7 @@ class GraphContext:
         return 1.0 if self.inference else 2.0
 
     def sent_elements(self, operator: Operator, batch: Floats | float) -> Floats:
-        """Exchanged elements of an operator's gradient.
-
-        Of a table they are the rows that the samples of all replicas (``batch``) look up.
-        """
+        """Exchanged elements of an operator's gradient; of a table, the rows looked up by all samples (``batch``)."""
         samples = np.asarray(batch, dtype=np.float64)
         if operator.kind is not Kind.EMBEDDING:
             return np.full_like(samples, operator.parameters)

@@ -94,10 +94,7 @@ def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N:
 def hidden_exchange_s(
     context: GraphContext, messages: Messages, wire_NB: Floats, backward_N: Floats, ranks_N: Floats, stride_N: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of the buckets' exchange, and the exposed part including launches.
-
-    ``backward_N``: seconds of the backward pass that hides it.
-    """
+    """Return the seconds of the buckets' exchange, and the part that ``backward_N`` seconds do not hide."""
     profile = context.profile
     launch_s = reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, profile.gradient_share)
     shown = exposed_s(messages, wire_NB, profile.blocked_share * launch_s, backward_N, context.cluster.overlap)

@@ -37,10 +37,7 @@ class EnumeratedSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSpace:
-    """Candidates in canonical order, by devices and text.
-
-    ``reasons``: the first law that each candidate breaks, empty for legal candidates.
-    """
+    """Candidates by devices and text; ``reasons``: the first law that each breaks, empty for legal candidates."""
 
     context: GraphContext
     splits: tuple[Split, ...]

@@ -10,10 +10,7 @@ from forerun.spaces.opgraph import Operator
 
 
 def sent_gradient(context: GraphContext, operator: Operator, batch: float, transfer: Transfer) -> Transfer:
-    """Return the transfer of an operator's gradient for ``batch`` samples of all replicas.
-
-    Of a copied table it has only the looked-up rows.
-    """
+    """Return the transfer of a gradient for ``batch`` samples of all replicas; of a copied table, the used rows."""
     share = float(context.sent_elements(operator, batch)) / max(operator.parameters, 1)
     if share == 1.0:
         return transfer
@@ -21,20 +18,14 @@ def sent_gradient(context: GraphContext, operator: Operator, batch: float, trans
 
 
 def weight_transfer_s(context: GraphContext, transfer: Transfer, element_bytes: float) -> float:
-    """Return the seconds of one transfer of gradients or weights.
-
-    All-reduces between nodes reach only the framework's share of the rate.
-    """
+    """Return the seconds of a transfer of gradients or weights, at the framework's share of all-reduce rates."""
     if transfer.kind != "all_reduce":
         return transfer_time_s(context.cluster, transfer, element_bytes)
     return all_reduce_s(context, transfer, element_bytes, context.profile.gradient_share)
 
 
 def all_reduce_s(context: GraphContext, transfer: Transfer, element_bytes: float, share: float) -> float:
-    """Return the seconds of an all-reduce in the slowest group.
-
-    ``share``: share of the rate between nodes that the framework reaches.
-    """
+    """Return the seconds of the slowest group's all-reduce; ``share``: reached share of the rate between nodes."""
     levels = context.cluster.levels
     distinct = {
         (elements, len(group), stride_of(levels, group))

@@ -322,10 +322,7 @@ def _tied_s(context: Context, replicas: Replicas) -> Floats:
 
 
 def _with_gradients(profile: FrameworkProfile, replicas: Replicas) -> tuple[Floats, Floats]:
-    """Return the (dense, expert) parameters with gradients, [R, D].
-
-    All trained parameters have gradients and, in units that are one flat buffer, all others.
-    """
+    """Return the (dense, expert) parameters with gradients, [R, D]: trained ones, and all in flat units."""
     counts = replicas.parameters
     if profile.unit_parameters != "flat":
         return counts.trained_dense, counts.trained_expert

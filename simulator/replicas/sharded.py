@@ -204,10 +204,7 @@ def gradient_pass_s(stages: StageTimes, schedule: Floats) -> Floats:
 def sharded_gradients_s(
     profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the exposed and the hidden seconds of a step's reductions; shape N each.
-
-    ``reduce_s``: one reduction of all gradients of the stage.
-    """
+    """Return the exposed and hidden seconds of a step's reductions, [N]; ``reduce_s``: one of all gradients."""
     # A reduction of R seconds per microbatch starts with the pass that computes its gradients: of the share o that may
     # overlap, the pass hides h = min(o R, pass), and R - h is exposed. Where results are sent after reductions, passes
     # of other stages that fill and drain the pipeline ("reduced" in number) also have it exposed: the same with the

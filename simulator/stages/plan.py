@@ -113,10 +113,7 @@ def _spread_vocabulary(plans: StagePlans) -> StagePlans:
 
 @lru_cache(maxsize=1 << 14)
 def _spared(model: Model, counts: tuple[int, ...], pp: int, schedule: int, some: int) -> tuple[tuple[int, ...], ...]:
-    """Return the layers of each kind after the first ``some`` of every virtual stage, by pipeline rank.
-
-    MTP blocks never count as first layers.
-    """
+    """Return the layers by kind after the first ``some`` of every virtual stage, by rank; MTP blocks come last."""
     ends = tuple(accumulate(counts))
     chunks = _held(model, [(end - max(count - some, 0), end) for count, end in zip(counts, ends, strict=True)])
     stages = (chunks_of_stage(pp, len(counts) // pp, schedule, stage) for stage in range(pp))
@@ -174,10 +171,7 @@ def _blocks_of_chunks(model: Model, counts: tuple[int, ...], vocabulary: str) ->
 
 @lru_cache(maxsize=1 << 14)
 def _runs(model: Model, counts: tuple[int, ...], pp: int, schedule: int, ahead: int) -> tuple[_Run, ...]:
-    """Return the runs of equal pipeline ranks, in order.
-
-    ``counts``: layers of every virtual stage; ``ahead``: see ``in_flight``.
-    """
+    """Return the runs of equal pipeline ranks; ``counts``: layers by virtual stage; ``ahead``: see ``in_flight``."""
     runs: list[_Run] = []
     vpp = len(counts) // pp
     for number, held in enumerate(_stages(model, counts, pp, schedule)):

@@ -100,10 +100,7 @@ def _from_topology(path: Path, document: Document) -> Cluster:
 
 
 def _trays(cluster: Cluster, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a warning for nodes whose devices share the fast fabric with other nodes of a rack.
-
-    The topology of one node does not show them.
-    """
+    """Return a warning for racks whose nodes share the fast fabric, which a node's topology does not show."""
     name, (ending, size) = cluster.device.name, _RACK
     if not name.endswith(ending) or "scale_up" in given:
         return ()
@@ -114,10 +111,7 @@ def _trays(cluster: Cluster, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _topology_keys(path: Path, document: Document) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the keys of a cluster of nodes from a topology file, and remarks of its reader.
-
-    The keys of ``document`` add to and override them.
-    """
+    """Return the keys of a topology file's cluster, overridden by those of ``document``, and its reader's remarks."""
     from forerun.spaces.clusters.schema import DeviceDocument
 
     node = read_topology(path)
@@ -267,8 +261,5 @@ def _links_in_words(words: str, device: Device, per_node: int) -> dict[str, Any]
 
 
 def _likely_nics(total_bytes_per_s: float, per_node: int) -> int:
-    """Return the number of NICs of at least 100 Gb/s, at most one per device.
-
-    3200 Gb/s on 8 devices are 8 x 400, and 400 are 4 x 100.
-    """
+    """Return the number of NICs of at least 100 Gb/s, at most one per device: 3200 Gb/s on 8 are 8 x 400."""
     return max(1, min(per_node, int(total_bytes_per_s // 12.5e9)))

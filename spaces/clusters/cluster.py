@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Links between groups of devices, from the scale-up domain outwards.
-
-    The groups are those of the preceding level, or single devices for the first level.
-    """
+    """Links between groups of devices: single devices on the first level, then groups of the preceding level."""
 
     name: str
     """Name, like ``node`` or ``network``."""
@@ -69,19 +66,13 @@ class Overlap:
         return self.computation / self.communication
 
     def lost_s(self, hidden_s: Any) -> Any:
-        """Return the seconds that passes lose to hidden traffic (scalars or arrays).
-
-        ``hidden_s``: seconds of the traffic when it is alone.
-        """
+        """Return the seconds that passes lose to hidden traffic that takes ``hidden_s`` when alone (any shape)."""
         return (1.0 - 1.0 / self.computation) * self.communication * hidden_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Equal nodes among others: the first ``devices`` of ``cluster``.
-
-    The devices have ``stages`` pipeline stages (None: as many as fit).
-    """
+    """The first ``devices`` of ``cluster``, a group with ``stages`` pipeline stages (None: as many as fit)."""
 
     cluster: "Cluster"
     devices: int

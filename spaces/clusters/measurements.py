@@ -14,7 +14,4 @@ class Measurements(Protocol):
     """Measured seconds by operator (``forerun.simulator.costs.measured``)."""
 
     def seconds(self, name: str, shape: tuple[Floats, ...], surface: Surface) -> Floats:
-        """Return the seconds of operator ``name`` at every ``shape`` (arrays that broadcast).
-
-        ``surface(*shape)`` are the seconds of the fitted rule.
-        """
+        """Return the seconds of operator ``name`` at every ``shape``; ``surface(*shape)``: by the fitted rule."""

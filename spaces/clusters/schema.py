@@ -142,10 +142,7 @@ def _known_device(value: Any) -> Any:
 
 
 class DeviceDocument(_Strict):
-    """A device outside the catalogue, with the keys of a catalogue file.
-
-    Omitted keys, and fitted constants, are those of the device that it is ``like``.
-    """
+    """A device with the keys of a catalogue file; omitted keys and constants are those of its ``like``."""
 
     name: Word
     like: Annotated[str, BeforeValidator(_known_device)] | None = None

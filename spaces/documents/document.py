@@ -19,10 +19,7 @@ MAX_VALUES, OWN_VALUES = 200_000, 400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Contents of a file.
-
-    ``data``: mappings, lists, texts, numbers, booleans and None; ``source``: name of the file.
-    """
+    """Contents of a file: ``data`` of mappings, lists, texts, numbers, booleans and None; ``source``: its name."""
 
     data: Any
     source: str

@@ -32,10 +32,7 @@ def uncut(count: int) -> Width:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """Products of one input with one matrix for each output.
-
-    Frameworks run them as one product or separately.
-    """
+    """Products of one input with one matrix per output, which frameworks run as one product or several."""
 
     inputs: Width
     outputs: tuple[Width, ...]
@@ -139,10 +136,7 @@ class Softmax:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Scores of all pairs of a query and an earlier key, and the choice of the best keys of every query.
-
-    ``heads`` heads of ``head_dim`` share one key.
-    """
+    """Scores of all pairs of a query and an earlier key, by ``heads`` heads with one key, and the best keys' choice."""
 
     heads: int
     head_dim: int

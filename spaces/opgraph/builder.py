@@ -21,10 +21,7 @@ class Value:
 
 
 class Builder:
-    """Collects operators; every method returns the value of its new operator.
-
-    ``block``: modules of the operators added next.
-    """
+    """Builder whose methods add an operator and return its value; ``block``: modules of the next operators."""
 
     def __init__(self, *input_shape: int) -> None:
         self.input_shape: Shape = input_shape

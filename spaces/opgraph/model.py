@@ -83,10 +83,7 @@ class GraphModel:
 
     @cached_property
     def blocks(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of the operators of every block of modules, such as "layer1.0" and "layer1".
-
-        Blocks named like an operator are left out.
-        """
+        """Operators of every block of modules, such as "layer1.0" and "layer1", that is not itself an operator."""
         found: dict[str, list[str]] = {}
         for operator in self.operators:
             parts = operator.block.split(".") if operator.block else []

@@ -171,19 +171,13 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def bubble_s(self, stages: StageTimes, pp: Floats, vpp: Floats, microbatches: Floats) -> Floats:
-        """Return the seconds [R, S] that each run's slowest stage waits if the step ends with it.
-
-        Transfers between ranks are free.
-        """
+        """Return the seconds [R, S] that each run's slowest stage waits if the step ends with it (free transfers)."""
 
     @abstractmethod
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """Return the in-flight microbatches of a rank at its peak, in units of all its layers.
-
-        ``uneven``: factor for virtual stages of different size.
-        """
+        """Return a rank's peak in-flight microbatches, in units of all its layers; ``uneven``: stages' factor."""
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
         """Return the exposed transfers of a step with equal stages, if transfers are much shorter than passes;

@@ -98,10 +98,7 @@ def _program(shape: PipelineShape, device: int) -> Iterator[Action]:
 
 
 class _Device:
-    """Writer of one device's program.
-
-    Side 0 is the direction in which the device is in the first half of the pipeline, side 1 the other direction.
-    """
+    """Writer of one device's program; side 0 is the direction that meets the device in its first half."""
 
     def __init__(self, shape: PipelineShape, device: int) -> None:
         self.half = shape.microbatches // 2

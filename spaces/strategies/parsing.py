@@ -80,10 +80,7 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def _strategy(values: dict[str, object]) -> Strategy:
-    """Return the strategy of some fields.
-
-    Further keys are ``second dp`` and ``second mbs`` (checked), ``stages`` (recompute) and ``OFFLOAD_WORDS`` (shares).
-    """
+    """Return the strategy of fields; also ``second dp``, ``second mbs``, ``stages`` and ``OFFLOAD_WORDS``."""
     seconds = {name: values.pop(f"second_{name}", None) for name in ("dp", "mbs")}
     stages = values.pop("stages", None)
     if isinstance(stages, str):

@@ -245,10 +245,7 @@ def not_running(columns: Columns, context: Context) -> Mask:
 
 
 def why_not(axis: str, which: slice = slice(None)) -> Callable[[Mapping[str, int], Context], str]:
-    """Return a function that explains which switches of one column are incompatible with a strategy.
-
-    ``which``: the conditions of these switches that apply.
-    """
+    """Return a function that explains incompatible switches of one column; ``which``: their conditions."""
 
     def why(values: Mapping[str, int], context: Context) -> str:
         columns = {name: np.array([value], dtype=np.int64) for name, value in values.items()}

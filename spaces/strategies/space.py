@@ -70,8 +70,5 @@ class StrategySpace:
         return prefixes(self.choices, self.context, DEGREES)
 
     def below_ideas(self, numbers: IntArray) -> StrategyTable:
-        """Return the legal candidates of combinations of ``IDEA``.
-
-        ``numbers``: the combinations in ascending order; each has a legal candidate.
-        """
+        """Return the legal candidates of ``IDEA``'s combinations ``numbers`` (ascending, each with a candidate)."""
         return below(self.choices, self.context, numbers, IDEA)

@@ -110,10 +110,7 @@ def common_recompute(entries: Sequence[StageRecompute]) -> Recompute | None:
 
 
 def recompute_fields(entries: tuple[StageRecompute, ...], layers: Sequence[int] | None) -> dict[str, Any]:
-    """Return the fields of a strategy with the canonical form of its stages' recompute.
-
-    ``layers``: number of layers of each stage (None: unknown).
-    """
+    """Return the strategy fields for the canonical recompute of stages with ``layers`` (None: unknown)."""
     if layers is not None:
         clipped = [
             entry if entry.layers is None else StageRecompute(entry.kind, min(entry.layers, count))

@@ -317,10 +317,7 @@ class StagedSpace:
         return kept
 
     def _staged(self, strategy: Strategy, sound: AbstractSet[int]) -> bool:
-        """Check whether differences between stages are choices of this space and satisfy its laws.
-
-        ``sound``: legal kinds of recompute of a stage.
-        """
+        """Check whether stage differences are legal choices of this space; ``sound``: legal kinds of recompute."""
         if strategy.stage_choices is None:
             return True
         if strategy.second_tp is not None and not self.halves:

@@ -77,10 +77,7 @@ class StrategyTable:
         )
 
     def joined(self, others: Sequence["StrategyTable"]) -> "StrategyTable":
-        """Return one table with the rows of this one and of ``others``.
-
-        All tables are slices of one space and differ only in the choices of ``dp``.
-        """
+        """Return the rows of this table and ``others``, slices of one space that differ only in choices of ``dp``."""
         tables = (self, *others)
         dp = np.array(sorted({int(value) for table in tables for value in table.choices["dp"]}), dtype=np.int64)
         codes = {axis: np.concatenate([table.codes[axis] for table in tables]) for axis in (*AXES, "software")}

@@ -262,10 +262,7 @@ def _children(codes: Mapping[str, CodeArray], axis: str, radix: int, parents: in
 
 
 def _broken(rule: Rule, choices: Mapping[str, IntArray], codes: Mapping[str, CodeArray], context: Context) -> Mask:
-    """Mark the prefixes that break a law.
-
-    If the law reads fewer combinations of choices than there are prefixes, it is evaluated on the combinations.
-    """
+    """Mark the prefixes that break a law, evaluated on combinations of its choices if these are fewer."""
     rows = len(next(iter(codes.values())))
     if not rows or not _may_break(rule, choices):
         return np.zeros(rows, dtype=bool)

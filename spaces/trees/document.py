@@ -56,10 +56,7 @@ class ComputeDocument(_Part):
 
 
 class MemoryDocument(_Part):
-    """``Memory``: ``zero`` for all three kinds of tensors, or a word for each.
-
-    ``shard``: a number of replicas, or ``all``.
-    """
+    """``Memory``; ``zero``: for all three kinds of tensors, or a word each; ``shard``: replicas, or ``all``."""
 
     zero: Annotated[int, Field(ge=0, le=3)] | None = None
     optimizer: Literal["replicated", "sharded"] | None = None

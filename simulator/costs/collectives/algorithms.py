@@ -104,10 +104,7 @@ def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:
 
 
 def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:
-    """Seconds of a ring over all members: ``passes`` times ranks - 1 steps (2 for all-reduce).
-
-    The slowest level sets the pace.
-    """
+    """Seconds of a ring: ``passes`` times ranks - 1 steps (all-reduce: 2) at the slowest level's pace."""
     # Each rank starts with 1/ranks of the tensor and passes on ranks - 1 such parts, in every pass.
     wire = passes * full_bytes * (ranks - 1.0) / ranks
     return _fastest_s(

@@ -65,10 +65,7 @@ class EventGraph:
         self.owner = self.place = 0
 
     def at(self, owner: int, place: int) -> None:
-        """Set the owner (a device) and the place within its tasks of the next task.
-
-        A complete graph numbers tasks as they are added.
-        """
+        """Set owner (a device) and place of the next task; a complete graph numbers tasks as they are added."""
         self.owner, self.place = owner, place
 
     def add_stream(self, name: str, *, device: int, ordered: bool = True) -> int:

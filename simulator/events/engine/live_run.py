@@ -47,10 +47,7 @@ def run_live(source: TaskWriter, watcher: Watcher) -> bool:
 
 
 class _Special(dict[int, int]):
-    """Properties of live tasks that are not plain.
-
-    A slowed task may end before its last event; In this case ``finish`` finds no task.
-    """
+    """Properties of live tasks that are not plain; ``finish`` ignores the late event of a slowed, ended task."""
 
     def __missing__(self, task: int) -> int:
         return UNUSUAL

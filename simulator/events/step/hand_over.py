@@ -11,10 +11,7 @@ Made = tuple[bool, int, int]
 
 
 class HandOver:
-    """Dependencies between the virtual stages of one pipeline.
-
-    ``arrows``: transfers and the tasks that they start, for pictures.
-    """
+    """Dependencies between a pipeline's virtual stages; ``arrows``: transfers and the tasks that they start."""
 
     def __init__(self, graph: EventGraph, chunks: int, arrows: "array[int] | None") -> None:
         self._graph, self._chunks, self._arrows = graph, chunks, arrows

@@ -68,9 +68,8 @@ class HostCopies:
         tag: Tag,
         part: tuple[int, int] = (0, 1),
     ) -> int:
-        """Copy ``size`` bytes of activations back once task ``after`` has ended, and return the copy.
-
-        ``part``: (number, count) of the part of the backward pass.
+        """Return the copy of ``size`` bytes back, after task ``after``, for a ``part`` (number, count) of a backward
+        pass.
         """
         away, (number, count) = self.away[key], part
         # Backward passes read in reverse order: the last copy to the host returns first.

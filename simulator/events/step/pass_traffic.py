@@ -5,10 +5,7 @@ from typing import NamedTuple
 
 
 class PassTraffic(NamedTuple):
-    """Traffic of one kind during one pass.
-
-    A tuple, since a step creates one for every pass of every device.
-    """
+    """Traffic of one kind during one pass; a tuple, since a step creates one for every pass of every device."""
 
     zero: int
     """ZeRO stage that causes it."""

@@ -24,10 +24,7 @@ class Bucket:
 
 
 class Buckets:
-    """Collector of transfers of one kind between the same groups into buckets.
-
-    ``Filling`` gives the buckets of all future ``transfers`` in order.
-    """
+    """Collector of transfers of one kind and group into the buckets that ``Filling`` gives for all of them."""
 
     def __init__(self, filling: Filling, element_bytes: float, transfers: Sequence[Transfer]) -> None:
         sizes: dict[Key, list[float]] = {}

@@ -150,10 +150,7 @@ class _Reduction:
     def _grouped(
         self, events: list[int], places: dict[int, Place], hosts: HostLanes, groups: dict[str, tuple[int, ...]]
     ) -> None:
-        """Add kernels that send and receive for several calls.
-
-        Sends leave at the start of the kernel, receives end with it.
-        """
+        """Add kernels for several calls: sends leave at the kernel's start, receives end with it."""
         columns, calls = self.columns, GroupedCalls(self.columns, self.origin)
         launches = [hosts.of_correlation.get(columns.correlation[event], -1) for event in events]
         for event, launch in sorted(zip(events, launches, strict=True), key=lambda one: (self._launched(*one), one[0])):

@@ -178,10 +178,7 @@ class Fields:
         return self.size(chosen)
 
     def mapping(self, name: str) -> "Fields":
-        """Return the fields of the mapping ``name``, empty where it is missing or not a mapping.
-
-        Unlike the fields of a ``part`` they need not all be read.
-        """
+        """Return the fields of the mapping ``name``, empty if it is none; unlike a ``part``'s they may stay unread."""
         nested = self.raw(name)
         values = dict(nested) if isinstance(nested, Mapping) else {}
         return Fields(values, source=f"{self.source}, {name}", defaults={})

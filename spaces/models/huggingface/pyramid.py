@@ -170,10 +170,7 @@ def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PyramidTower:
-    """An encoder made by ``build``.
-
-    ``image``: default of the image's side; ``norms`` and ``harmless``: see ``PyramidClassifier``.
-    """
+    """An encoder made by ``build``; ``image``: default side of the image; others as in ``PyramidClassifier``."""
 
     build: Build
     image: int = IMAGE

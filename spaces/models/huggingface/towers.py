@@ -61,10 +61,7 @@ class Tower:
     harmless: tuple[str, ...] = ()
 
     def read(self, fields: Fields, *, alone: bool = False) -> Image:
-        """Make the encoder of a configuration.
-
-        Layers have their own width and number of tokens unless the encoder is a model ``alone``.
-        """
+        """Make the encoder of a configuration; layers have their own width and tokens unless it is ``alone``."""
 
         def on(switch: Switch) -> bool:
             return fields.flag(switch, False) if isinstance(switch, str) else switch

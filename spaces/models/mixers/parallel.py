@@ -37,10 +37,7 @@ class ParallelMixers:
         return sum(cut for cut, _ in pairs), sum(whole for _, whole in pairs)
 
     def kept(self, hidden: int) -> Kept:
-        """List the tensors of all members.
-
-        ``last`` is the last member's; the other members' last tensors are among the inner ones.
-        """
+        """List the tensors of all members; ``last``: the last member's, the others' are inner ones."""
         parts = [member.kept(hidden) for member in self.members]
         inner = tuple(width for part in parts for width in part.inner)
         return Kept(inner=inner, last=parts[-1].last, own_columns=sum(part.own_columns for part in parts))

@@ -64,10 +64,7 @@ table 1): six per multiply-accumulate."""
 
 
 def cosmoflow(extent: int) -> GraphModel:
-    """CosmoFlow for ``extent`` cubed voxels of four channels.
-
-    The network has seven convolutions, pools down to 2 x 2 x 2, and three linear layers.
-    """
+    """CosmoFlow for ``extent`` cubed voxels of 4 channels: 7 convolutions, pools to 2 x 2 x 2, 3 linear layers."""
     b = Builder(4, extent, extent, extent)
     x = b.start
     for number, filters in enumerate(COSMOFLOW_FILTERS):

@@ -78,10 +78,7 @@ def model_of_graph(
 def _shared(
     graph: RecordedGraph, operators: Sequence[Operator], read: Sequence[tuple[str, ...]]
 ) -> dict[str, list[int]]:
-    """Return the weights used by several operators, each with the indices of these operators.
-
-    ``read``: inputs of each operator.
-    """
+    """Return the weights of several operators with these operators' indices; ``read``: inputs of each."""
     users: dict[str, list[int]] = {}
     for place, (operator, names) in enumerate(zip(operators, read, strict=True)):
         for name in names:

@@ -22,10 +22,7 @@ class Classifier:
     head: int = 1
 
     def read(self, fields: Fields, name: str, part: Fields | None = None) -> Model:
-        """Make the model of a configuration, called ``name``.
-
-        ``part``: nested configuration of its encoder, if any.
-        """
+        """Make the model of a configuration, called ``name``; ``part``: nested fields of its encoder, if any."""
         image, classes = self.tower.read(part or fields, alone=True), labels(fields)
         return Model(
             name=name,

@@ -90,10 +90,7 @@ class CrossAttending:
 
 
 def _crossing(layer: Layer, width: int | None, norms: int = 1) -> Layer:
-    """Make a decoder layer attend to an encoder, with ``norms`` further norms.
-
-    ``width``: columns of the encoder (None: the decoder's width).
-    """
+    """Add cross attention to an encoder of ``width`` (None: equal), and ``norms`` norms, to a decoder layer."""
     if layer.cross_attention is not None:
         return replace(layer, cross_attention=replace(layer.cross_attention, key_input_width=width))
     attention = layer.attention

@@ -94,10 +94,7 @@ def _pvt(fields: Fields, net: Pyramid) -> None:
 
 
 def _overlapping_patches(fields: Fields, net: Pyramid) -> None:
-    """Build PVT v2 (arXiv 2106.13797) and SegFormer (2105.15203).
-
-    Patches overlap, and the feed-forward has a depthwise convolution.
-    """
+    """Build PVT v2 (arXiv 2106.13797) and SegFormer (2105.15203): overlapping patches, convolutional MLPs."""
     columns = ("hidden_sizes", "depths", "num_attention_heads", "mlp_ratios", "patch_sizes", "strides", "sr_ratios")
     bias, pooled = fields.flag("qkv_bias", True), fields.flag("linear_attention", False)
     for width, depth, heads, ratio, patch, stride, by in zip(*(sizes(fields, name) for name in columns), strict=True):
