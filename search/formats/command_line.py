@@ -11,10 +11,12 @@ def split_again(words: Sequence[str]) -> list[str]:
 
     >>> split_again(["sh", "-c", "python run.py --tp 2", "a b"])
     ['sh', '-c', 'python', 'run.py', '--tp', '2', 'a b']
+    >>> split_again(["--fsdp=full_shard auto_wrap"])
+    ['--fsdp=full_shard auto_wrap']
     """
     result: list[str] = []
     for word in words:
-        if re.search(r"(^|\s)--\w", word) and re.search(r"\s", word):
+        if re.search(r"\s--\w", word) or re.match(r"--[\w-]+\s", word):
             try:
                 result += shlex.split(word)
             except ValueError:

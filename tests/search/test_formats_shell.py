@@ -1,5 +1,8 @@
 """Scripts are read as a shell would run them; what only a run would know is left open, by name, and nothing else is."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from forerun.search.formats import Imported, import_texts
@@ -245,46 +248,56 @@ def test_a_placeholder_of_a_template_is_no_redirection() -> None:
     assert any("«YOUR_DIRECTORY» is a placeholder" in note for note in found.notes)
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ('torchrun a.py "a  b" c\\ d e"f g"h', ["a  b", "c d", "ef gh"]),
-        ('X="a b"; torchrun a.py $X "$X" pre$X', ["a", "b", "a b", "prea", "b"]),
-        ('X=(a "b c"); torchrun a.py "${X[@]}" "p${X[@]}" ${#X[@]}', ["a", "b c", "pa", "b c", "2"]),
-        ("torchrun a.py > log 2>&1 --x 1 &", ["--x", "1"]),
-        ("torchrun a.py --x $(a | b > c) --y", ["--x", "$(a…)", "--y"]),
-        ("torchrun a.py {a:1} [1,2] 'x;y|z' # c", ["{a:1}", "[1,2]", "x;y|z"]),
-        ("N=4; torchrun a.py $((N*2)) $((8*$TP)) $((N>2?N:0))", ["8", "$((8*$TP))", "4"]),
-        ("torchrun a.py \\\n  --x 1 \\\n  --y 2", ["--x", "1", "--y", "2"]),
-        ("X=a; X+=b; Y=(p); Y+=(q); torchrun a.py $X ${Y[*]}", ["ab", "p", "q"]),
-        ("torchrun a.py ${X:-a b} ${Y:+c} ${Z-d} ${1:-e}", ["a", "b", "d", "e"]),
-        ("set -- p q; shift; torchrun a.py $1 $# $@", ["q", "1", "q"]),
-        ("set -- p q r; X=(a b c); torchrun a.py ${@:2} ${X[@]:1:1} ${2:0:1}", ["q", "r", "b", "q"]),
-        ("eval 'X=1; torchrun a.py --x $X > log'", ["--x", "1"]),
-        ('f() { echo log >&2; echo a $1; }; torchrun a.py $(f 2) "$(f 3)"', ["a", "2", "a 3"]),
-        ("N=3; torchrun a.py $(echo $N*2 | bc) $(expr 16 / 4) $(printf '%s-%s' a b)", ["6", "4", "a-b"]),
-        ("torchrun a.py $([ a = b ] && echo 1 || echo 2) x", ["2", "x"]),
-        ("torchrun a.py $(cat <<E\n--x 1\n--y 2\nE\n)", ["--x", "1", "--y", "2"]),
-        ("f() { X=b; echo $X; }; X=a; torchrun a.py $(f) $X", ["b", "a"]),
-        ("IFS=, read -r A B <<< '2,4,x'; read C D <<< '5 6'; torchrun a.py $A $B $C $D", ["2", "4,x", "5", "6"]),
-        ('torchtrain() { bash -c \'torchrun a.py "$@"\' _ "$@"; }; torchtrain --x 1', ["--x", "1"]),
-        (
-            "torchrun a.py $(printf '%s ' --x 1) $(seq 2 4) $(seq 0 5 9) $(seq x)",
-            ["--x", "1", "2", "3", "4", "0", "5", "$(seq…)"],
-        ),
-        ("declare -A F=([--x]=1 [--y]=2); L=(p q); torchrun a.py ${!F[@]} ${!L[@]}", ["--x", "--y", "0", "1"]),
-        ("N=4; declare -i W=N*8 D=W/2; let X=D+1; torchrun a.py $W $D $X", ["32", "16", "17"]),
-        ("read -ra L <<< 'p q'; torchrun a.py ${L[1]}", ["q"]),
-        ("torchrun a.py `# a note` --x 1", ["--x", "1"]),
-        ("f() { echo $(nproc); }; torchrun a.py $(f)", ["$(f…)"]),
-        (
-            "torchrun a.py $([ -d x ] && echo 1 || echo 2) $(echo a | tr a b) $(echo 1/0 | bc)",
-            ["$(-d…)", *["$(echo…)"] * 2],
-        ),
-    ],
+WORDS = (
+    ('torchrun a.py "a  b" c\\ d e"f g"h', ["a  b", "c d", "ef gh"]),
+    ('X="a b"; torchrun a.py $X "$X" pre$X', ["a", "b", "a b", "prea", "b"]),
+    ('X=(a "b c"); torchrun a.py "${X[@]}" "p${X[@]}" ${#X[@]}', ["a", "b c", "pa", "b c", "2"]),
+    ("torchrun a.py > log 2>&1 --x 1 &", ["--x", "1"]),
+    ("torchrun a.py --x $(a | b > c) --y", ["--x", "$(a…)", "--y"]),
+    ("torchrun a.py {a:1} [1,2] 'x;y|z' # c", ["{a:1}", "[1,2]", "x;y|z"]),
+    ("N=4; torchrun a.py $((N*2)) $((8*$TP)) $((N>2?N:0))", ["8", "$((8*$TP))", "4"]),
+    ("torchrun a.py \\\n  --x 1 \\\n  --y 2", ["--x", "1", "--y", "2"]),
+    ("X=a; X+=b; Y=(p); Y+=(q); torchrun a.py $X ${Y[*]}", ["ab", "p", "q"]),
+    ("torchrun a.py ${X:-a b} ${Y:+c} ${Z-d} ${1:-e}", ["a", "b", "d", "e"]),
+    ("set -- p q; shift; torchrun a.py $1 $# $@", ["q", "1", "q"]),
+    ("set -- p q r; X=(a b c); torchrun a.py ${@:2} ${X[@]:1:1} ${2:0:1}", ["q", "r", "b", "q"]),
+    ("eval 'X=1; torchrun a.py --x $X > log'", ["--x", "1"]),
+    ('f() { echo log >&2; echo a $1; }; torchrun a.py $(f 2) "$(f 3)"', ["a", "2", "a 3"]),
+    ("N=3; torchrun a.py $(echo $N*2 | bc) $(expr 16 / 4) $(printf '%s-%s' a b)", ["6", "4", "a-b"]),
+    ("torchrun a.py $([ a = b ] && echo 1 || echo 2) x", ["2", "x"]),
+    ("torchrun a.py $(cat <<E\n--x 1\n--y 2\nE\n)", ["--x", "1", "--y", "2"]),
+    ("f() { X=b; echo $X; }; X=a; torchrun a.py $(f) $X", ["b", "a"]),
+    ("IFS=, read -r A B <<< '2,4,x'; read C D <<< '5 6'; torchrun a.py $A $B $C $D", ["2", "4,x", "5", "6"]),
+    ('torchtrain() { bash -c \'torchrun a.py "$@"\' _ "$@"; }; torchtrain --x 1', ["--x", "1"]),
+    (
+        "torchrun a.py $(printf '%s ' --x 1) $(seq 2 4) $(seq 0 5 9) $(seq x)",
+        ["--x", "1", "2", "3", "4", "0", "5", "$(seq…)"],
+    ),
+    ("declare -A F=([--x]=1); L=(p q); torchrun a.py ${!F[@]} ${!L[@]}", ["--x", "0", "1"]),
+    ("N=4; declare -i W=N*8 D=W/2; let X=D+1; torchrun a.py $W $D $X", ["32", "16", "17"]),
+    ("read -ra L <<< 'p q'; torchrun a.py ${L[1]}", ["q"]),
+    ("torchrun a.py `# a note` --x 1", ["--x", "1"]),
+    ("f() { echo $(nproc); }; torchrun a.py $(f)", ["$(f…)"]),
+    (
+        "torchrun a.py $([ -d x ] && echo 1 || echo 2) $(echo a | tr a b) $(echo 1/0 | bc)",
+        ["$(-d…)", *["$(echo…)"] * 2],
+    ),
 )
+"""Lines of a script, and the words after the program of the command that they start."""
+
+
+@pytest.mark.parametrize(("line", "expected"), WORDS)
 def test_words_are_those_of_a_shell(line: str, expected: list[str]) -> None:
     assert words(line) == ["torchrun", "a.py", *expected]
+
+
+@pytest.mark.parametrize(("line", "expected"), [case for case in WORDS if "$" not in "".join(case[1])])
+def test_words_are_those_of_bash(line: str, expected: list[str], tmp_path: Path) -> None:
+    script = f"torchrun() {{ printf '%s\\0' \"$@\" > words; }}\nexport -f torchrun\n{line}\nwait\n"
+
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, capture_output=True)
+
+    assert (tmp_path / "words").read_text().split("\0")[:-1] == ["a.py", *expected]
 
 
 def test_a_script_that_is_submitted_from_a_here_document_has_its_own_options() -> None:
