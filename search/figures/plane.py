@@ -74,7 +74,7 @@ def ticks(low: float, high: float, count: int = 6) -> list[float]:
     return [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Return 1, 2 and 5 of every decade in [low, high]; decades alone if too many, any round numbers if under three.
 
     >>> log_ticks(0.3, 12.0)
@@ -85,7 +85,7 @@ def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
     found = [value for value in found if low <= value <= high]
     if len(found) < 3:
         return ticks(low, high)
-    return found if len(found) <= most else [value for value in found if math.log10(value).is_integer()]
+    return found if len(found) <= 8 else [value for value in found if math.log10(value).is_integer()]
 
 
 def grid(x: Scale, y: Scale, *, x_text: Callable[[float], str] = "{:g}".format) -> Safe:

@@ -88,20 +88,9 @@ class LaunchKey:
         return "" if self.words is not None else self.unit or decisions()[self.decides].unit
 
 
-def decide(
-    decides: str,
-    *names: str,
-    words: Mapping[str, Any] | None = None,
-    meaning: str = "",
-    unit: str = "",
-    least: int = 1,
-    says: str = "",
-    written: bool | Callable[[Launch], bool] = True,
-) -> LaunchKey:
-    """Return the key of a decision under one of ``names``."""
-    return LaunchKey(
-        names=names, decides=decides, words=words, meaning=meaning, unit=unit, least=least, says=says, written=written
-    )
+def decide(decides: str, *names: str, words: Mapping[str, Any] | None = None, **fields: Any) -> LaunchKey:
+    """Return the key of a decision under one of ``names``; ``fields``: others of ``LaunchKey``."""
+    return LaunchKey(names=names, decides=decides, words=words, **fields)
 
 
 def above_one(axis: str) -> Callable[[Launch], bool]:

@@ -85,10 +85,10 @@ class Builder:
         output = (x.shape[0], *self._window(x, k, s, p, ceil=ceil))
         return self._add(Kind.POOL, "pool", output, x, kernel=k, stride=s, padding=p, dilation=(1,) * len(k))
 
-    def global_pool(self, x: Value, extent: int = 1) -> Value:
-        """An average down to ``extent`` along every spatial axis."""
-        k = tuple(max(size // extent, 1) for size in x.shape[1:])
-        output = (x.shape[0], *(extent for _ in k))
+    def global_pool(self, x: Value) -> Value:
+        """An average over every spatial axis."""
+        k = x.shape[1:]
+        output = (x.shape[0], *(1 for _ in k))
         return self._add(Kind.POOL, "global_pool", output, x, kernel=k, stride=k, padding=(0,) * len(k))
 
     def batch_norm(self, x: Value) -> Value:

@@ -9,6 +9,8 @@ from forerun.spaces.trees.values import Node, TreeError
 
 Unit = tuple[str, str]
 """A layer's name and one of its modules ("" for none)."""
+MOST_LAYERS = 6
+"""Layers that a text names."""
 
 
 def units_of(layers: Sequence[str], modules: Sequence[str]) -> tuple[Unit, ...]:
@@ -76,14 +78,14 @@ def unit_text(unit: Unit) -> str:
     return ".".join(part for part in unit if part)
 
 
-def units_text(units: Sequence[Unit], most: int = 6) -> str:
+def units_text(units: Sequence[Unit]) -> str:
     """Return the names of the first layers of some units, with the module where all units have the same one.
 
     >>> units_text([("0", "mlp"), ("1", "mlp")])
     'mlp of 0, 1'
     """
     layers = list(dict.fromkeys(layer for layer, _ in units))
-    shown = ", ".join(layers[:most]) + (", …" if len(layers) > most else "")
+    shown = ", ".join(layers[:MOST_LAYERS]) + (", …" if len(layers) > MOST_LAYERS else "")
     modules = {module for _, module in units}
     alone = len(modules) == 1 and "" not in modules
     return f"{modules.pop()} of {shown}" if alone else shown

@@ -128,10 +128,10 @@ class Explanation:
         """Return the changes with the largest losses, worst first."""
         return tuple(change for change in self.changes[::-1] if change.added_s > 0)[:count]
 
-    def saving_memory(self, count: int = 3) -> tuple[ScoredChange, ...]:
+    def saving_memory(self) -> tuple[ScoredChange, ...]:
         """Return the changes with the largest savings of peak memory, best first."""
         lower = [change for change in self.changes if change.row.peak_memory_gib < self.row.peak_memory_gib]
-        return tuple(sorted(lower, key=lambda change: change.row.peak_memory_gib)[:count])
+        return tuple(sorted(lower, key=lambda change: change.row.peak_memory_gib)[:3])
 
 
 def explain_strategy(

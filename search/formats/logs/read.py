@@ -86,15 +86,13 @@ def stated_step_s(text: str) -> float | None:
     return seconds
 
 
-def read_log(log: str | Path, framework: str | None = None, pattern: str | None = None) -> LogReport:
+def read_log(log: str | Path, pattern: str | None = None) -> LogReport:
     r"""Read a training log.
 
     Parameters
     ----------
     log
         Text of the log, or the path of its file. CSV and JSON lines are read as tables of metrics.
-    framework
-        Framework of the log, as in ``forerun list frameworks``; None: recognised from its lines.
     pattern
         Regular expression for lines with a step time, with a named group ``step_s``, ``step_ms`` or ``steps_per_s``,
         and optionally ``step`` (its number) and ``peak_gib``, ``peak_mib`` or ``peak_bytes``.
@@ -122,10 +120,10 @@ def read_log(log: str | Path, framework: str | None = None, pattern: str | None 
     lines = clean_lines(text)
     compiled = None if pattern is None else _compiled(pattern)
     if compiled is None:
-        name, steps = steps_of(lines, framework)
+        name, steps = steps_of(lines)
         peak, kind = peak_of(lines) or (None, None)
     else:
-        name, steps, kind = framework or "", timed_steps(compiled, lines), None
+        name, steps, kind = "", timed_steps(compiled, lines), None
         peak = _peak(compiled, lines)
     end = end_of(lines)
     if end is not None and _went_on(lines[end[1] + 1 :], name, compiled):

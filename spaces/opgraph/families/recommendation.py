@@ -16,7 +16,6 @@ def dlrm(
     top: tuple[int, ...],
     dense_features: int,
     parameters: float | None = None,
-    macs: float | None = None,
 ) -> GraphModel:
     """A DLRM of ``tables`` equal tables of ``rows`` rows of ``width``; ``bottom`` ends with ``width``."""
     b = Builder(dense_features)
@@ -24,7 +23,7 @@ def dlrm(
     vectors = [b.table(rows, width, lookups) for _ in range(tables)]
     joined = b.interaction([dense, *vectors], dense)
     b.loss(_perceptron(b, joined, top, last_linear=True))
-    return b.build(name, source, parameters=parameters, macs=macs, sample="sample")
+    return b.build(name, source, parameters=parameters, sample="sample")
 
 
 def dlrm_516m() -> GraphModel:
