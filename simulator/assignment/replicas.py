@@ -45,7 +45,7 @@ def parameter_counts(context: Context, settings: Strategy, held: Floats) -> Floa
 def replicas_by_settings(assignment: Assignment, blocks: Blocks, *, fill: bool = True) -> list[SettingsReplicas]:
     """Return the once-per-step costs of ``blocks`` [B, C], merged over settings with equal replica costs.
 
-    A rank has costs of its layers' settings; a rank without layers has those of the first setting, if ``fill``.
+    A rank has costs of its layers' settings; a rank without layers has the first setting's costs, if ``fill``.
     """
     joined = by_replicas(blocks)
     on_ranks = {settings: assignment.on_ranks(held) for settings, held in joined.items()}

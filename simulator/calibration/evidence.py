@@ -1,7 +1,7 @@
 """Evidence of measured runs on the linearised model: errors, and their change with the constants.
 
-The logarithm of a measured step is that of the predicted step, plus the product of its slopes along the constants and
-their deviations from the catalogue (standard normal each), plus the residual (``residual``), plus noise.
+The logarithm of a measured step is the logarithm of the predicted step, plus the product of its slopes along the
+constants and their deviations from the catalogue (standard normal each), plus the residual (``residual``), plus noise.
 """
 
 from collections.abc import Collection

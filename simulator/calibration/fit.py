@@ -95,8 +95,8 @@ def fit(
     """Fit the constants of a machine to measured runs.
 
     First all constants are fitted within their priors; constants whose uncertainty hardly falls are refused, with the
-    reason. The others are fitted again, under all priors. ``turned`` is called with (finished rounds, maximum rounds)
-    before each round.
+    reason. The determined constants are fitted again, under all priors. ``turned`` is called with (finished rounds,
+    maximum rounds) before each round.
 
     Raises:
         RequestError: there are no runs, or a run cannot be scored.

@@ -124,7 +124,7 @@ class _Replicated:
     """Microbatches of all rounds of virtual stages except one."""
 
     def interleaved(self, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the rows among some whose ranks have one virtual stage, and rows with several."""
+        """Return the rows of ``some`` with one virtual stage per rank, and the rows with several."""
         rows = np.flatnonzero(some)
         several = self.share[rows] < 1.0
         return rows[~several], rows[several]

@@ -1,8 +1,8 @@
 """Achieved share of a device's peaks: constants fitted to published micro-benchmarks.
 
-The numbers are in ``data/compute.yaml``, written by ``benchmarks/fit/compute.py``; this file loads them and finds those
-of a device. A device without measurements uses those of its architecture, scaled by the ratio of the largest achieved
-shares of peak in any matrix product (``Device.matmul_ceiling``).
+The numbers are in ``data/compute.yaml``, written by ``benchmarks/fit/compute.py``; this file loads the numbers and
+selects a device's. A device without measurements uses those of its architecture, scaled by the ratio of the largest
+achieved shares of peak in any matrix product (``Device.matmul_ceiling``).
 """
 
 import functools

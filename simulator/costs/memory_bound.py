@@ -1,8 +1,8 @@
 """Seconds of operators limited by memory traffic: norms, activations, softmax, loss, embedding, optimizer.
 
 An operator is a table entry: bytes of traffic per element and kernels per pass, fused and eager. The bytes of a fused
-operator follow from its definition (every tensor is read or written once); those of the eager form are the traffic of
-the framework's separate kernels, and agree with the measurements of ``operators_ett`` (A100, GH200) where noted.
+operator follow from its definition (every tensor is read or written once); the bytes of the eager form are the traffic
+of the framework's separate kernels, and agree with the measurements of ``operators_ett`` (A100, GH200) where noted.
 """
 
 from collections.abc import Mapping

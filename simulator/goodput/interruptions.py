@@ -8,8 +8,8 @@ fail as well; published logs count interruptions of a running job, and a failed 
 
     time = useful * (M + recovery) / interval * (exp((interval + write) / M) - 1)
 
-with M the mean running time between failures of the whole job. Its minimum over the interval is
-M * (1 + W(-exp(-1 - write/M))) with W the Lambert function; for write << M that is Young's sqrt(2 * write * M).
+with M the mean running time between failures of the whole job. The minimum over the interval is M * (1 + W(-exp(-1 -
+write/M))) with W the Lambert function; for write << M that is Young's sqrt(2 * write * M).
 """
 
 import math

@@ -44,7 +44,7 @@ class _Labels:
     before: Integers
 
     def grown(self, reached: Floats, free: Floats, place: int, done: int, before: Integers) -> "_Labels":
-        """Return the beginnings with those of one more place."""
+        """Return the beginnings, extended by those of one more place."""
         return _Labels(
             reached=np.concatenate([self.reached, reached]),
             free=np.concatenate([self.free, free]),

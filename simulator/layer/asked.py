@@ -47,7 +47,7 @@ def asked_of_devices(context: Context) -> Asked:
 def _of_blocks(profile: FrameworkProfile, moe: bool) -> FrameworkProfile:
     """Return one object for all profiles that differ only in ``OF_WHOLE_STEPS``.
 
-    Without experts they may also differ in ``OF_EXPERTS``.
+    Without experts the profiles may also differ in ``OF_EXPERTS``.
     """
     found: FrameworkProfile = _first_equal(replace(profile, **OF_WHOLE_STEPS, **({} if moe else OF_EXPERTS)))
     return found

@@ -16,7 +16,7 @@ _RULES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 
 
 def transfer_time_s(cluster: Cluster, transfer: Transfer, element_bytes: float) -> float:
-    """Return the seconds of a transfer whose groups run in parallel, those of the slowest group.
+    """Return the seconds of a transfer whose groups run in parallel, set by the slowest group.
 
     Raises:
         RequestError: the cluster has no links, or a kind of link without constants.

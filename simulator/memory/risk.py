@@ -7,8 +7,8 @@ left out, and counts how often it is right.
 
 Where runs of the user's machine calibrated memory, the curve is around the calibrated peak. The middle of the curve,
 which is fitted to uncalibrated predictions, moves towards 100 % of the memory in proportion to the reduction of the
-peak's uncertainty by the runs; its width combines the peak's uncertainty, which runs reduce, with the part that no peak
-explains, which they do not. Far from every run both are unchanged. Evaluated on runs left out:
+peak's uncertainty by the runs; its width combines the peak's uncertainty, which runs reduce, with a part that runs do
+not reduce. Far from every run both are unchanged. Evaluated on runs left out:
 benchmarks/results/2026-11-22-calibration-memory.md.
 """
 

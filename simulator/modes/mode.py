@@ -31,17 +31,16 @@ class TrainingMode:
 
     ``exchange``: all-reduce between workers, or parameter servers that workers fetch from and send to. ``synchronous``:
     a step ends after the gradients of all workers are applied; otherwise every worker continues with the servers'
-    current parameters after its own gradient is applied. ``workers``: replicas of the model.
-    ``shards``: number of servers for the parameters: ``placement`` "even" cuts every layer into as many pieces, "whole"
-    assigns each layer to the shard with the fewest bytes so far. ``colocated``: shard s runs on the node of worker s
-    and shares its NIC. ``policy``: order of sending on a connection: all tensors at once, in the order in which they
-    are ready (fifo), lower layers first (priority), or the first ``window_bytes`` of each at once and the rest in order
-    (windowed).
+    current parameters after its own gradient is applied. ``workers``: replicas of the model. ``shards``: number of
+    servers for the parameters: ``placement`` "even" cuts every layer into as many pieces, "whole" assigns each layer to
+    the shard with the fewest bytes so far. ``colocated``: shard s runs on the node of worker s and shares its NIC.
+    ``policy``: order of sending on a connection: all tensors at once, in the order in which they are ready (fifo),
+    lower layers first (priority), or the first ``window_bytes`` of each at once and the rest in order (windowed).
     ``overlap``: transfers overlap with the passes, layer by layer; otherwise download, passes and upload run in
     sequence. ``barrier``: whether a worker fetches a layer for its next step after the update of the whole step, or of
-    that layer. ``bucket_bytes``: gradients of one all-reduce; ``first_bucket_bytes``: those of the first (None: like
-    the others); ``strict_buckets``: never more. ``backup_workers``: number of slowest gradients of a synchronous step
-    that are dropped.
+    that layer. ``bucket_bytes``: gradients of one all-reduce; ``first_bucket_bytes``: gradients of the first (None:
+    like the others); ``strict_buckets``: never more. ``backup_workers``: number of slowest gradients of a synchronous
+    step that are dropped.
 
     Raises:
         RequestError: a value is out of range, or the values are inconsistent.

@@ -89,7 +89,7 @@ class ClusterNetwork:
     """A cluster of the catalogue: a worker is a device, a server a separate node at the same switches.
 
     All-reduces follow the collective rule for consecutive nodes. A worker's NIC is its share of its node's NICs; a
-    server's is all NICs of its node. In a cluster of one node workers reach servers, which are the host, over PCIe.
+    server's NIC is all NICs of its node. In a cluster of one node workers reach servers, which are the host, over PCIe.
     ``rules``: rules of the software that exchanges gradients.
     """
 

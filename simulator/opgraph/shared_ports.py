@@ -45,8 +45,8 @@ def rings_of(cluster: Cluster, replicas: int, parts: int) -> Rings:
 def simultaneous_pace(cluster: Cluster, replicas: int, parts: int, *, across: bool) -> float:
     """Return the pace of rings that exchange at once, relative to the rule for collectives.
 
-    The rings are those of every part ``across`` the replicas, or of the parts of every replica. Parts that divide the
-    devices of a node, or the reverse, share ports as the rule assumes.
+    Rings connect every part ``across`` the replicas, or the parts of every replica. Parts that divide the devices of a
+    node, or the reverse, share ports as the rule assumes.
     """
     unit = cluster.spec.unit if cluster.spec else parts
     if parts == 1 or (across and replicas == 1) or unit % parts == 0 or parts % unit == 0:

@@ -99,7 +99,7 @@ def align(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage]) -> C
 class _Seen:
     """One row per member of an exchange between clocks.
 
-    ``exchange``: number, ascending; ``pair``: number of the pair of clocks of a send (-1 for collectives and one-way
+    ``exchange``: number, ascending; ``pair``: number of a send's two clocks as a pair (-1 for collectives and one-way
     traffic); ``side``: -1 for a send, +1 for its receive, 0 otherwise.
     """
 

@@ -64,8 +64,8 @@ def build_graphs(
 ) -> tuple[ReplayGraph, ReplayGraph, ReplayGraph]:
     """Return the graph as measured, with mean durations, and with mean durations times paces.
 
-    A mean is over all steps; a pace is that of a rank in a step: the duration of its tasks over the sum of their means.
-    The graphs share everything except durations, since a run of many ranks has millions of tasks.
+    A mean is over all steps; the pace of a rank in a step is the duration of its tasks over the sum of their means. The
+    graphs share everything except durations, since a run of many ranks has millions of tasks.
     """
     builder = _Builder(traces, matching, clocks)
     measured = builder.build()

@@ -1,7 +1,8 @@
 """Spacing of the replicas that share one set of slices, and of the copies of these slices.
 
-Replicas of a stage are ``replica_stride`` devices apart. Where only some of them share sharded states, these are
-neighbours and may be closer to each other than the copies of their slices, which are all-reduced over the network.
+Replicas of a stage are ``replica_stride`` devices apart. Where only some replicas share sharded states, the sharing
+replicas are neighbours and may be closer to each other than the copies of their slices, which are all-reduced over the
+network.
 """
 
 from dataclasses import replace

@@ -40,7 +40,8 @@ class Matrix:
     """Whether every routed expert has it."""
 
     def local(self, tp: Floats, etp: Floats) -> tuple[Floats, Floats]:
-        """Return its dimensions (in, out) on one of ``tp`` tensor ranks, or of ``etp`` ranks for experts."""
+        """Return the dimensions (in, out) of the matrix on one of ``tp`` tensor ranks, or of ``etp`` ranks for experts.
+        """
         ranks = etp if self.routed else tp
         return (
             self.inputs / (ranks if self.inputs_cut else np.ones_like(ranks)),

@@ -1,7 +1,7 @@
 """Loader of the data files installed with the package: tables and catalogues.
 
-Unlike users' documents these may have anchors, aliases and merge keys (``<<``). Duplicate keys are refused as well,
-since YAML loaders silently keep the last one.
+Unlike users' documents, data files may have anchors, aliases and merge keys (``<<``). Duplicate keys are refused as
+well, since YAML loaders silently keep the last one.
 """
 
 from collections.abc import Iterator

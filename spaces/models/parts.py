@@ -172,7 +172,7 @@ class Mixer(Protocol):
     def kv_heads(self) -> int: ...
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
-        """List operators in execution order; the last one is the product to ``hidden`` columns."""
+        """List operators in execution order; the last operator is the product to ``hidden`` columns."""
 
     def vectors(self, hidden: int) -> tuple[int, int]:
         """Count parameters outside products: (sharded by tensor ranks, replicated)."""

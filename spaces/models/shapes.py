@@ -63,8 +63,8 @@ def transformer(
     """Make ``layers`` equal transformer layers, dense or with ``experts`` of width ``expert_hidden`` each.
 
     ``kv_heads`` defaults to ``heads``, ``head_dim`` to ``hidden / heads``, ``expert_hidden`` to ``ffn_hidden``. With
-    experts the first ``dense_layers`` layers keep a dense MLP of ``ffn_hidden``. ``bias``: every projection has one;
-    ``norm_bias``: norms are LayerNorms. Raises RequestError for sizes below 1 and indivisible sizes.
+    experts the first ``dense_layers`` layers keep a dense MLP of ``ffn_hidden``. ``bias``: whether every projection has
+    a bias; ``norm_bias``: whether norms are LayerNorms. Raises RequestError for sizes below 1 and indivisible sizes.
     """
     kv_heads = heads if kv_heads is None else kv_heads
     expert_hidden = ffn_hidden if expert_hidden is None else expert_hidden

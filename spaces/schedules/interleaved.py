@@ -115,9 +115,9 @@ def warm_up(pp: Count, vpp: Count, stage: Count) -> Count:
 def peak_in_flight_factor(layers: Sequence[float], pp: int, stage: int, ahead: int) -> float:
     """Return the peak number of layers with kept activations on a pipeline rank, relative to equal chunks.
 
-    ``layers``: of its virtual stages in model order; ``ahead``: see ``in_flight``. Passes run in rounds of ``pp``
-    microbatches, backward ones in reverse order (Megatron-LM's schedule): at its peak a rank keeps the first virtual
-    stages twice and the last ones not at all."""
+    ``layers``: layers of its virtual stages in model order; ``ahead``: see ``in_flight``. Passes run in rounds of
+    ``pp`` microbatches, backward ones in reverse order (Megatron-LM's schedule): at its peak a rank keeps the first
+    virtual stages twice and the last ones not at all."""
     if len(set(layers)) == 1:
         return 1.0
     passes = warm_up(pp, len(layers), stage) + ahead

@@ -43,9 +43,9 @@ class ZBH1(PipelineSchedule):
         With equal stages it is ``(pp - 1)(f + b - w)`` (b the input gradient), and at least ``(pp - 1) max(f, b)``.
 
         Stage s runs ``n`` forward passes while its first microbatch is on later stages, and ``n`` gradients of both
-        kinds while its last one is. Weight gradients run s microbatches late: the remaining ones run while the last
-        input gradient travels to the first stage, which has one left. On 480 random plans of twelve requests the result
-        is within 1 % of the step simulated pass by pass.
+        kinds while its last microbatch is. Weight gradients run s microbatches late: the remaining ones run while the
+        last input gradient travels to the first stage, which has one left. On 480 random plans of twelve requests the
+        result is within 1 % of the step simulated pass by pass.
         """
         forward_s, weight_s, multiplicity, first = stages.forward_s, stages.weight_s, stages.multiplicity, stages.first
         input_s = stages.backward_s - weight_s

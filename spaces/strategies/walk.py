@@ -168,7 +168,7 @@ class _Growth:
         self.codes = {axis: codes[rows] for axis, codes in self.codes.items()}
 
     def table(self) -> StrategyTable:
-        """Return the known columns; ``choices`` has those of all axes."""
+        """Return the known columns; ``choices`` has the choices of all axes."""
         return StrategyTable(
             choices={axis: self.choices[axis] for axis in COLUMNS if axis in self.choices},
             codes={axis: self.codes[axis] for axis in COLUMNS if axis in self.codes},

@@ -1,6 +1,6 @@
 """Laws of a tree on a transformer: every leaf is checked as the flat strategy with its settings everywhere.
 
-A leaf that is a module satisfies only its own laws: those of heads for attention, those of experts for the MLP.
+A leaf that is a module satisfies only its own laws: laws of heads for attention, laws of experts for the MLP.
 """
 
 from collections.abc import Mapping, Sequence
@@ -210,7 +210,7 @@ def _joined(leaves: tuple[Leaf, ...], strategies: Sequence[Strategy]) -> tuple[t
 
 
 def _whole(attention: Strategy, mlp: Strategy) -> Strategy | None:
-    """Return the strategy of a layer from those of its modules, None where they differ.
+    """Return the strategy of a layer from its modules' strategies, None where these differ.
 
     Experts belong to the MLP only, and recompute of the attention core to the attention only.
     """

@@ -1,7 +1,7 @@
 """The strategy tree: a nested configuration of how a model is trained (after Proteus, arXiv 2306.02267, section 4.1).
 
-A node configures the computation, memory and schedule of some layers of a model. Settings that it omits are its
-parent's; layers that its children do not name it configures itself. A node with devices is a stage of the pipeline.
+A node configures the computation, memory and schedule of some layers of a model. Settings that a node omits are its
+parent's; a node itself configures layers that its children do not name. A node with devices is a stage of the pipeline.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Trees near a flat strategy: other degrees of modules or vocabulary layers, recompute of some layers.
 
-A *variation* is the difference from the strategy. As a value it can be compared, stored and changed by a search; its
-tree has the same form as a user's.
+A *variation* is the difference from the strategy. A search can compare, store and change variations, which are values;
+the tree of a variation has the form of a user's tree.
 """
 
 from collections.abc import Iterable, Mapping

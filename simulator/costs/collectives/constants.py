@@ -1,4 +1,4 @@
-"""Fitted constants of one kind of link; a kind without measurements uses those of the nearest kind."""
+"""Fitted constants of one kind of link; a kind without measurements uses the nearest kind's constants."""
 
 import functools
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """State of the run of a task graph, and the handling of each event.
 
-Simultaneous events have a fixed order, which makes runs reproducible: the heap key is (time, priority, task number).
-First all ends of an instant are handled, after that free streams take the ready task with the lowest (priority,
-number), and finally rates are set. A task of zero duration ends in the instant of its start, after the other ends. A
-task that becomes ready and a stream that becomes free at the same instant therefore always find each other.
+Simultaneous events have a fixed order, which makes runs reproducible: the heap key is (time, priority, task number). At
+each instant, first all ends are handled, second free streams take the ready task with the lowest (priority, number),
+third rates are set. A task of zero duration ends in the instant of its start, after the other ends. A task that becomes
+ready and a stream that becomes free at the same instant therefore always find each other.
 """
 
 import math

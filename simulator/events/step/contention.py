@@ -214,7 +214,7 @@ class SharedLinks:
     def carry(self, task: int, stage: int, share: float) -> None:
         """Make a task ``share`` of the replica traffic of a stage.
 
-        Without replicas it keeps its duration: copies of experts on the tensor ranks of one pipeline sum their
+        Without replicas the task keeps its duration: copies of experts on the tensor ranks of one pipeline sum their
         gradients inside a stage.
         """
         flow, route = self._contention.flows.get((stage,)), self._routes.get((stage,))

@@ -277,7 +277,7 @@ class DeviceWriter:
     ) -> int:
         """Add a collective of all replicas of this stage, or join it where another replica has added it.
 
-        The tag names it among collectives of its kind; gathers precede reductions, since passes wait for gathers.
+        The tag distinguishes collectives of one kind; gathers precede reductions, since passes wait for gathers.
         ``beside``: whether segments of passes run during it. On its own stream its speed depends on them; on a shared
         port it has the slower pace for all of its time.
         """

@@ -38,7 +38,7 @@ def result_row(context: GraphContext, result: EventResult, parts: dict[str, floa
     """Return the scores of one simulated step.
 
     ``parts``: bytes of its memory by the closed forms (of a tree: only the reserve). The difference to the events
-    counts as activations, of a tree as memory in use.
+    counts as activations, or for a tree as memory in use.
     """
     peak = result.peak_memory_bytes + RESERVE_BYTES
     rest = "activations" if "activations" in parts else "in use"

@@ -19,9 +19,10 @@ _CUTTING = (Sort.LAUNCH, Sort.ISSUE, Sort.SYNC)
 class HostLanes:
     """Adds threads to ``spans``; event numbers index ``columns``.
 
-    ``start``, ``end``, ``sort``, ``lane``: of all events. ``optimizer``: intervals of optimizer steps; ``ends``: of
-    messages, ascending; ``begins``: of messages by recording thread, ascending. Fills ``piece_of`` (launching event ->
-    preceding span), ``of_correlation`` (number of a launch -> its event) and ``ready`` (gradients: moment, bytes).
+    ``start``, ``end``, ``sort``, ``lane``: arrays over all events. ``optimizer``: intervals of optimizer steps;
+    ``ends``: of messages, ascending; ``begins``: of messages by recording thread, ascending. Fills ``piece_of``
+    (launching event -> preceding span), ``of_correlation`` (number of a launch -> its event) and ``ready`` (gradients:
+    moment, bytes).
     """
 
     columns: Columns

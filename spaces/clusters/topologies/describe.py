@@ -33,7 +33,7 @@ def read_topology(path: Path) -> NodeTopology:
 def topology_document(node: NodeTopology, device: Device, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a cluster document for nodes like ``node`` of ``device``.
 
-    ``given`` overrides them, key by key also inside ``host``, ``network`` and ``scale_up``.
+    ``given`` overrides the derived keys, key by key also inside ``host``, ``network`` and ``scale_up``.
 
     Raises:
         RequestError: links or sockets are impossible for equal nodes, and ``given`` does not replace them.
