@@ -40,8 +40,7 @@ class Matrix:
     """Whether every routed expert has it."""
 
     def local(self, tp: Floats, etp: Floats) -> tuple[Floats, Floats]:
-        """Return the dimensions (in, out) of the matrix on one of ``tp`` tensor ranks, or of ``etp`` ranks for experts.
-        """
+        """Return the matrix dimensions (in, out) on one of ``tp`` tensor ranks, or of ``etp`` ranks for experts."""
         ranks = etp if self.routed else tp
         return (
             self.inputs / (ranks if self.inputs_cut else np.ones_like(ranks)),
