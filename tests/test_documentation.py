@@ -27,7 +27,7 @@ def _module(name: str) -> ModuleType:
 
 hooks, readme = _module("hooks"), _module("readme")
 WITH_PYTHON = [
-    pytest.param(page, marks=[pytest.mark.slow] * (page.stem == "python-api"))  # searches of every kind
+    pytest.param(page, marks=[pytest.mark.slow] * (page.stem in ("exploration", "python-api")))  # they search
     for page in PAGES
     if "```python\n" in page.read_text()
 ]

@@ -33,6 +33,7 @@ def test_the_notes_of_a_request_do_not_depend_on_who_searches() -> None:
     assert record["notes"] == list(board.notes)
 
 
+@pytest.mark.slow
 def test_a_setting_is_searched_as_its_request_is() -> None:
     assert search_request(resolve(REQUEST)).rows == search_request(REQUEST).rows
 

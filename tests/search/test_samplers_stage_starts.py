@@ -34,6 +34,7 @@ def small(**fields: Any) -> Request:
     return Request(model="llama3-8b", **{**known, **fields})
 
 
+@pytest.mark.slow
 def test_results_of_an_earlier_search_are_started_from(tmp_path: Path) -> None:
     command = "search llama3-8b --cluster dgx-h100 --gpus 16 --global-batch 64 --seq-len 4096 --set mbs=1".split()
     staged = [*command, "--per-stage", ",".join(PER_STAGE), "--evaluations", "60", "--json"]

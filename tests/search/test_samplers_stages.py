@@ -171,7 +171,8 @@ def test_what_fits_stays_on_the_device(make_setting: Callable[..., Setting]) -> 
     assert found == alone != []
 
 
-@pytest.mark.parametrize("name", ["recompute", pytest.param("halves", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["recompute", "halves"])
 def test_the_whole_space_is_walked_once_and_counted(name: str) -> None:
     space = reduced(name)
     enumerated = list(space.walk())

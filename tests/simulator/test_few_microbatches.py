@@ -37,6 +37,7 @@ def context_of(model: str) -> Context:
 
 @settings(max_examples=tries(40))
 @given(data=st.data(), model=st.sampled_from(sorted(CASES)))
+@pytest.mark.slow
 def test_closed_forms_follow_the_engine(data: st.DataObject, model: str) -> None:
     """Microbatches from once to four times the pipeline's depth, with reductions under passes and without replicas."""
     pp, vpp = data.draw(st.sampled_from([2, 4, 8])), data.draw(st.integers(2, 3))

@@ -152,6 +152,7 @@ def test_numbers_that_are_no_whole_racks_are_named(gpus: int, words: str) -> Non
     assert len(warnings) == bool(words) and all(words in text for text in warnings)
 
 
+@pytest.mark.slow
 def test_part_of_each_rack_is_offered_where_it_pays() -> None:
     asked = {"model": "kimi-k2", "cluster": "gb300-nvl72", "gpus": "576", "global_batch": 2304, "seq_len": 4096}
     only = {"tp": [1], "pp": [9], "ep": [64], "mbs": [1], "zero": [1], "recompute": ["full"]}
