@@ -29,11 +29,11 @@ class LevelPath:
     that case there are no idle neighbours to gain from. All levels of a network start with the same links, the NICs of
     a node; other levels with those of a group of the preceding level."""
     below: Floats
-    """Devices per sub-group member behind the same links."""
+    """Devices of the inner groups (each with links of its own, like a node with NICs) that a sub-group occupies."""
     crossing: Floats
     """Number of peers that a member reaches over the level, including those beyond further levels."""
     crowd: Floats
-    """Number of sub-groups in one group of the level."""
+    """Number of such inner groups that one group of the level occupies."""
 
     def rate_bytes_per_s(self, collective: str) -> Floats:
         """Return the rate of one sub-group across this level: all its members' links (all NICs of a node) together."""

@@ -32,7 +32,7 @@ _PHASES = {"FW": SpanPhase.FORWARD, "BW": SpanPhase.BACKWARD, "UPDATE_": SpanPha
 _LANES = ("computation", "input", "communication")
 _MOST_EVENTS = 50_000_000
 _ROUNDED_US = 1e-3
-"""Seconds by which the end of one event may be later than the start of the next."""
+"""Microseconds by which the end of one event may be later than the start of the next."""
 _WAITS = frozenset({"QUEUE", "PULL_REQ", "PULL"})
 """Stages in which a tensor only waits for others; a PULL without a PULL_RES is the pull itself."""
 _STAGES = {
