@@ -25,7 +25,7 @@ Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989)."
 FEW = 1 << 13
 """Number of strategies whose covariance with the runs is computed at once, limited by processor caches."""
 _STEP = 0.25
-"""Distance in standard deviations of the two points of a slope."""
+"""Distance, in standard deviations, of the two points of a slope from the middle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from forerun.simulator.replay.learned import served_exchanges
 from forerun.simulator.replay.matching import MatchedMessage
 
 _FEWEST = 4
-"""Number of similar messages that define the usual duration."""
+"""Smallest number of similar messages that define the usual duration."""
 _FACTOR, _LEAST_SHARE = 2.0, 0.01
 """Multiple of the median, and lost share of a step, from which a message is an outlier."""
 
