@@ -56,6 +56,9 @@ TRAINING: dict[str, Value] = {
 """A short measured run with the steps of its job, to be replaced by a training schedule."""
 
 
+_CONFIGURES = re.compile(r"config|cfg|yaml")
+_DECIDING = re.compile(r"parallel|batch_size|num_layers|zero_stage")
+"""Names of arguments that mean a degree, a batch or a size."""
 _ARGUMENTS = {name for key in KEYS for name in key.names}
 
 
@@ -208,8 +211,10 @@ def megatron(
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
         known = [key for key in stated if not key.isupper()]
         strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not own(key)]
-        if named := _configuration(stated, known):
-            raise RequestError(f"{facts.source.name} leaves its arguments to {named}: import that")
+        if files := _configurations(stated, known):
+            if not any(_DECIDING.search(key) for key in known):
+                raise RequestError(f"{facts.source.name} leaves its arguments to {files[0]}: import that")
+            facts.notes.append(f"{', '.join(files)[:120]} may decide more; forerun does not read it with the script")
         lost = any("parallel" in key for key in strange)  # refused by name later
         if lost or 2 * len(strange) <= len(known):  # otherwise it is another program with a few common words
             facts.stated.add("tp")  # an unstated degree is 1
@@ -229,11 +234,10 @@ def megatron(
     )
 
 
-def _configuration(stated: Mapping[str, Any], names: Collection[str]) -> str:
-    """Return the configuration file of a command, "" if the command itself states a degree, a batch or a size."""
-    deciding = any(re.search(r"parallel|batch_size|num_layers|zero_stage", name) for name in names)
-    files = [str(stated[name]) for name in ("config", "yaml_cfg") if name in names]
-    return "" if deciding or not files else files[0]
+def _configurations(stated: Mapping[str, Any], names: Collection[str]) -> list[str]:
+    """Return the configuration files of a command."""
+    words = [(name, word) for name in names if _CONFIGURES.search(name) for word in str(stated[name]).split()]
+    return [word for name, word in words if name in ("config", "yaml_cfg") or word.endswith((".yaml", ".yml"))]
 
 
 def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:

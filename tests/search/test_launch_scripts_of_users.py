@@ -131,6 +131,13 @@ def test_a_script_that_leaves_everything_to_its_configuration_names_it() -> None
         import_texts({"a.sh": "torchrun --nproc_per_node 8 pretrain_gpt.py --config conf/a.yaml\n"})
 
 
+@pytest.mark.parametrize("option", ["--config-file", "--cli-arg-yaml-cfgs"])
+def test_a_configuration_beside_arguments_is_named(option: str) -> None:
+    command = f"torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 {option} a.yaml b.yaml"
+
+    assert any("a.yaml, b.yaml may decide more" in note for note in import_texts({"a.sh": f"{command}\n"}).notes)
+
+
 def test_a_micro_batch_of_all_devices_is_divided_among_them() -> None:
     words = (
         "data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=512 trainer.n_gpus_per_node=8 "
