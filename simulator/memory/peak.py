@@ -266,28 +266,27 @@ def _parts_at(
 
     ``active`` and ``held``: flat indices into the arrays of activations and of replicas.
     """
-    working, backward, end = (
-        values.take(at)
-        for values, at in (
-            (activations.working, active),
-            (replicas.backward_bytes, held),
-            (replicas.end_bytes, held),
-        )
-    )
-    last, runs = moment == 2, (moment == 1) | ((moment == 2) & (working + backward >= end))
-    buffers = replicas.buffer_bytes.take(held) + np.where(runs, backward, np.where(last, end, 0.0))
-    kept = activations.kept.take(active) + activations.passing.take(active)
-    gradients, undone = replicas.gradient_bytes.take(held), activations.undone.take(active)
-    undone = undone * replicas.dropped_bytes.take(held)
-    return {
+    runs, gradients = moment > 0, replicas.gradient_bytes.take(held)
+    parts = {
         "parameters": replicas.parameter_bytes.take(held),
-        "gradients": np.where(last, gradients, gradients - undone),
+        "gradients": gradients,
         "optimizer": replicas.optimizer_bytes.take(held),
-        "activations": np.where(last, kept - activations.each.take(active), kept),
-        "working": np.where(runs, working, 0.0),
-        "logits": np.where(moment == 0, activations.logits.take(active), activations.held_logits.take(active)),
-        "buffers": np.where(last, buffers + replicas.whole_bytes.take(held), buffers),
+        "activations": activations.kept.take(active) + activations.passing.take(active),
+        "working": np.where(runs, activations.working.take(active), 0.0),
+        "logits": np.where(runs, activations.held_logits.take(active), activations.logits.take(active)),
+        "buffers": replicas.buffer_bytes.take(held),
     }
+    if not _ends_fuller(replicas):
+        return parts
+    last, backward, end = moment == 2, replicas.backward_bytes.take(held), replicas.end_bytes.take(held)
+    over = last & (parts["working"] + backward < end)
+    undone = activations.undone.take(active) * replicas.dropped_bytes.take(held)
+    parts["gradients"] = np.where(last, gradients, gradients - undone)
+    parts["activations"] -= np.where(last, activations.each.take(active), 0.0)
+    parts["working"] = np.where(over, 0.0, parts["working"])
+    parts["buffers"] += np.where(over, end, np.where(runs, backward, 0.0))
+    parts["buffers"] += np.where(last, replicas.whole_bytes.take(held), 0.0)
+    return parts
 
 
 def _cached_bytes(
@@ -298,9 +297,12 @@ def _cached_bytes(
     held: NDArray[np.intp],
 ) -> Floats:
     """Compute ``TotalMemory.cached_bytes`` of stages with ``moments`` [M, N]; other parameters as for ``_parts_at``."""
+    gap = activations.gap.take(active)
+    if not _ends_fuller(replicas):
+        return gap
     # Each stream keeps its maximum. Sharded gradients are allocated by the stream that reduces them.
     gradients, reduction = replicas.dropped_bytes.take(held), replicas.reduce_stream_bytes.take(held)
     early = gradients * (1.0 - activations.undone.take(active))
-    streams = np.stack([early, early, gradients + reduction])[: len(moments)]
+    streams = np.stack([early, early, gradients + reduction])
     kept = gradients + reduction + replicas.gather_stream_bytes.take(held)
-    return np.asarray((moments - streams).max(axis=0) + kept - moments.max(axis=0) + activations.gap.take(active))
+    return np.asarray((moments - streams).max(axis=0) + kept - moments.max(axis=0) + gap)
