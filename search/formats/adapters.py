@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from forerun.search.formats.contract import Launch, Limit
-from forerun.search.formats.keys import LaunchFacts, decide
+from forerun.search.formats.keys import LaunchFacts
 from forerun.spaces.models.model import Attention, FeedForward, MixtureOfExperts, Model
 from forerun.spaces.models.tuning import DEFAULT_TARGETS, TARGETS
 
@@ -13,7 +13,6 @@ TARGET_KEYS = ("lora_target_modules", "lora_target", "target_modules", "lora_mod
 NEMO_TARGETS = "model.peft.lora_tuning.target_modules"
 QUANTISING = ("load_in_4bit", "load_in_8bit", "use_4bit", "quantization_bit", "bits")
 """Settings that keep frozen matrices in few bits."""
-RANK = decide("adapter_rank", "lora_r", "lora_rank")
 LORA = "LoRA"
 QUANTISED = "LoRA of a quantised model"
 

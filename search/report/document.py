@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from forerun.search.answer.baseline import Baseline, MeasuredStep
 from forerun.search.answer.explain.why import why
@@ -14,8 +14,6 @@ from forerun.search.board.sweeps import read_search
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
-
-Value = TypeVar("Value")
 
 
 def read_run(folder: Path, search: int | None = None) -> Leaderboard:

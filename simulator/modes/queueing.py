@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.spaces.errors import RequestError
-
-Floats = NDArray[np.float64]
 
 _SAME = 1e-12
 _ROUNDS = 100_000

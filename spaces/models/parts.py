@@ -53,11 +53,6 @@ class Product:
         """Elements of the matrices."""
         return self.inputs.whole * sum(width.whole for width in self.outputs) // self.blocks
 
-    @property
-    def biases(self) -> int:
-        """Elements of the biases."""
-        return sum(width.whole for width in self.outputs) if self.bias else 0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementwisePass:

@@ -101,8 +101,3 @@ class GraphModel:
     def layers(self) -> tuple[()]:
         """Return no layers: these belong to transformers."""
         return ()
-
-    @property
-    def spatial_axes(self) -> int:
-        """Spatial axes of the input: 2 for images, 3 for volumes, 0 for features."""
-        return max(len(self.input) - 1, 0)

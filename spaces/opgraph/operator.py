@@ -49,8 +49,6 @@ class Kind(Enum):
 WEIGHTED = frozenset({Kind.CONV, Kind.CONV_TRANSPOSE, Kind.LINEAR})
 """Kinds that are matrix products with a weight, which filter and channel strategies split."""
 
-NORMS = frozenset({Kind.BATCH_NORM, Kind.LAYER_NORM})
-
 WINDOWED = frozenset({Kind.CONV, Kind.POOL})
 """Kinds that read neighbours along spatial axes and need a halo when these are split."""
 

@@ -11,8 +11,6 @@ from forerun.spaces.units import format_count
 if TYPE_CHECKING:
     from rich.table import Table
 
-KINDS = ("models", "clusters", "devices", "frameworks")
-
 
 SHORT = 16
 """Most characters of an unfolded cell."""

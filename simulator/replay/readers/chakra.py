@@ -23,7 +23,6 @@ from forerun.spaces.reading import opened
 
 GROUPS = "forerun.groups.json"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
-_COPIES = (2, 3)
 _OPERATIONS = (
     "all_reduce",
     "reduce",
