@@ -4,10 +4,12 @@ Tests use one BLAS thread per process, as the command line does: threads that wa
 processor time of a run on two cores.
 """
 
+import contextlib
 import gc
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before NumPy is imported
@@ -25,6 +27,16 @@ settings.register_profile("short", settings.get_profile("full"), max_examples=12
 # For continuous integration on further interpreters, which break syntax and libraries but no law.
 settings.register_profile("few", settings.get_profile("short"), max_examples=5)
 settings.load_profile("short")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems() -> None:
+    """Draw no constants of the product's source, which takes seconds to read and would change the examples."""
+    if settings().derandomize:
+        with contextlib.suppress(ImportError):
+            from hypothesis.internal.conjecture import providers
+
+            providers._get_local_constants = providers.Constants
 
 
 def pytest_collection_finish() -> None:
