@@ -43,6 +43,7 @@ def step_of(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_replicas_may_differ(capsys: pytest.CaptureFixture[str]) -> None:
     """One by one they give what one gives; a straggler and jitter slow all, the same way every time."""
     plain, apart = step_of(capsys), step_of(capsys, "--every-replica")

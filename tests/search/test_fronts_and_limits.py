@@ -68,6 +68,7 @@ def test_a_front_does_not_depend_on_slices_or_chunks(objective: str) -> None:
     assert merged.best.keys.tolist() == whole.best.keys.tolist()
 
 
+@pytest.mark.slow
 def test_the_front_of_throughput_and_gpus_is_the_best_of_every_number_that_pays() -> None:
     board = search(**SMALL, objective="throughput,gpus")
     alone = {gpus: search(**{**SMALL, "gpus": gpus}, top=1).rows[0] for gpus in (16, 32, 64)}
@@ -91,6 +92,7 @@ def test_gpus_pay_until_they_bring_less_than_half() -> None:
     assert paying(rows[:1]) == ""
 
 
+@pytest.mark.slow
 def test_limits_are_counted_by_reason_and_no_row_breaks_them() -> None:
     setting = resolve(dataclasses.replace(REQUEST, gpus="8..32", overrides={"vpp": ["1"], "cp": ["1"]}))
     space = setting.space()
@@ -112,6 +114,7 @@ def test_limits_are_counted_by_reason_and_no_row_breaks_them() -> None:
     assert np.all((scores.step_time_s * table.column("gpus"))[kept] <= limits.device_s)
 
 
+@pytest.mark.slow
 def test_the_cheapest_in_time_is_dearer_than_the_cheapest() -> None:
     money = {"tokens": 3e11, "usd_per_gpu_hour": 2.0}
     fastest = search(**SMALL, **money, top=1).rows[0]

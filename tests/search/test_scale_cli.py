@@ -231,6 +231,7 @@ def test_worker_counts() -> None:
         worker_counts("1..5000")
 
 
+@pytest.mark.slow
 def test_events_are_bounded_before_they_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     layers = "".join(f"  - {{name: l{i}, parameters: 30MB, forward: 3ms, backward: 6ms}}\n" for i in range(2000))
     path = tmp_path / "deep.yaml"

@@ -69,6 +69,7 @@ def test_rows_that_say_something_else_are_skipped_with_the_reason(
     assert reason in skipped.reason
 
 
+@pytest.mark.slow
 def test_validate_takes_them_at_both_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = write_runs(tmp_path / "runs.csv", RUN, {**RUN, "strategy": "data4 spatial2"})
     figures = []

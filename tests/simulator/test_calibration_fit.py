@@ -81,6 +81,7 @@ def test_without_runs_everything_is_the_catalogues() -> None:
         fit([])
 
 
+@pytest.mark.slow
 def test_parts_still_add_up_to_the_step() -> None:
     context, strategies = machine_context(), some_strategies()
     result = fit(measured_on(context, strategies[::3], TRUTH, noise=0.05))

@@ -210,6 +210,7 @@ def test_stages_of_different_sizes_send_point_to_point() -> None:
     assert simulate_plan(uneven).stages[1].busy_s > 1.3 * simulate_plan(even).stages[1].busy_s
 
 
+@pytest.mark.slow
 def test_a_step_is_the_same_every_time() -> None:
     made = context("inception-v3")
     first, second = (simulate_plan(plan(made, halves(made, 2), 256)) for _ in range(2))
