@@ -4,7 +4,8 @@
 
 A case is a random request: a transformer or a network of operators and a cluster of the catalogue, devices, batch,
 sequence, framework, precision; calibrated or not; groups of nodes; gradient profiles. All ways to ask for it must agree
-(``ways.py``), and a better machine must not be worse (``better.py``; ``docs/laws.md`` says by how much it may be).
+(``ways.py``; in other words on the command line, ``restated.py``), and a better machine must not be worse
+(``better.py``; ``docs/laws.md`` says by how much it may be).
 """
 
 import argparse
@@ -17,11 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import yaml
-
 from forerun.search.answer.diagnosis.no_answer import NoAnswer
-from forerun.search.answer.searches import search_groups, search_request
-from forerun.search.explore.groups.group_rows import simulate_groups
+from forerun.search.answer.searches import search_request
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.clusters import cluster_names
@@ -30,10 +28,10 @@ from forerun.spaces.frameworks import framework_names, load_framework
 from forerun.spaces.frameworks.switches import all_switches, available
 from forerun.spaces.models import model_names
 from forerun.spaces.opgraph import graph_model_names
-from tests.fuzz import better, ways
+from tests.fuzz import better, restated, ways
 from tests.fuzz.results import measured
 
-KINDS = {"transformer": 70, "network": 15, "calibrated": 6, "curve": 8, "groups": 1}
+KINDS = {"transformer": 30, "restated": 40, "network": 15, "calibrated": 6, "curve": 8, "groups": 1}
 """Kinds of requests, and how many of a hundred cases are of each."""
 SMALL = ("llama3-8b", "qwen3-0.6b", "mixtral-8x7b", "gemma-2-9b", "qwen3-30b-a3b", "llama2-7b")
 """Models that most cases have: they fit on few devices."""
@@ -104,9 +102,6 @@ def broken(request: Request, random: Random, folder: Path) -> list[str] | None:
     except (RequestError, NoAnswer):
         return None
 
-    # What a plan of a sweep and ``explain`` in Python are not asked here.
-    plain = not (request.switches or request.lora or request.documents or request.moe_imbalance)
-
     def told() -> Iterator[str]:
         yield from ways.alone(setting, board, random)
         yield from ways.written(setting, board, random)
@@ -121,19 +116,9 @@ def broken(request: Request, random: Random, folder: Path) -> list[str] | None:
         chance = random.random()
         if chance < 0.15:
             yield from ways.commanded(setting, board, random, folder)
-        elif chance < 0.25 and request.seq_len is not None and plain:
-            yield from ways.explained(setting, board, random)
-        elif (
-            chance < 0.32
-            and request.seq_len is not None
-            and request.calibration is None
-            and not request.usd_per_gpu_hour
-            and plain
-        ):
-            yield from ways.swept(setting, board, folder)
-        elif chance < 0.40 and request.calibration is None:
+        elif chance < 0.23 and request.calibration is None:
             yield from better.units(request, board, folder)
-        elif chance < 0.43 and request.seq_len is not None and request.calibration is None:
+        elif chance < 0.26 and request.seq_len is not None and request.calibration is None:
             yield from ways.as_tree(setting, board, random, folder)
 
     found = []
@@ -146,36 +131,14 @@ def broken(request: Request, random: Random, folder: Path) -> list[str] | None:
     return [f"{law}  [{asked}]" for law in found]
 
 
-def groups(random: Random, folder: Path) -> list[str] | None:
-    """Return what a search over groups of nodes and the simulation of its rows disagree about."""
-    path = folder / "groups.yaml"
-    names = random.choice((("dgx-h100", "dgx-a100-80"), ("dgx-a100-40", "dgx-a100-80")))
-    path.write_text(yaml.safe_dump({"groups": [{"cluster": name, "devices": 8} for name in names]}))
-    request = Request(
-        model="qwen3-0.6b",
-        cluster=str(path),
-        global_batch=random.choice((16, 32)),
-        seq_len=random.choice((512, 2048)),
-        overrides={"tp": ["1", "2"], "cp": ["1"], "mbs": ["1"], "recompute": ["none"], "zero": ["1"]},
-        top=3,
-    )
-    try:
-        board = search_groups(request)
-    except (RequestError, NoAnswer):
-        return None
-    setting, row = resolve(request, groups=True), random.choice(board.rows)
-    step_s = simulate_groups(setting, row.name)[0].step_time_s
-    if math.isclose(step_s, row.step_time_s, rel_tol=1e-9):
-        return []
-    return [f"groups: simulate says {step_s}, search {row.step_time_s} of {row.name}  [{request}]"]
-
-
 def tried(kind: str, random: Random, folder: Path) -> list[str] | None:
     """Return what one case of a kind breaks; None where it has no answer."""
     if kind == "curve":
         return better.curves(random, folder)
+    if kind == "restated":
+        return restated.broken(restated.random_request(random), restated.LAWS, random, folder)
     if kind == "groups":
-        return groups(random, folder)
+        return restated.broken(restated.on_groups(random, folder), restated.ON_GROUPS, random, folder)
     if kind == "network":
         return broken(network_request(random), random, folder)
     if kind == "calibrated":

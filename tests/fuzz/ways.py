@@ -10,16 +10,12 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import yaml
 
 from forerun.search.answer.searches import leaderboard_of
-from forerun.search.api import explain, simulate_setting
+from forerun.search.api import simulate_setting
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.explore.flat.exhaustive import SliceResult, search_slice
 from forerun.search.explore.flat.flat_search import problem_of
@@ -54,15 +50,6 @@ def alone(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str]
     for whole, parts in ((row.step_time_s, row.breakdown_s), (row.peak_memory_gib, row.memory_gib)):
         if not math.isclose(math.fsum(parts.values()), whole, rel_tol=1e-9):
             yield f"parts of {row.name} do not add up to {whole}"
-
-
-def explained(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str]:
-    """Yield what an explanation and its row differ in."""
-    request, row = setting.request, random.choice(board.rows)
-    names = ("cluster", "global_batch", "seq_len", "framework", "precision", "calibration")
-    why = explain(request.model, strategy=row.strategy, **{name: getattr(request, name) for name in names})
-    if why.row.step_time_s != row.step_time_s:
-        yield f"explain says {why.row.step_time_s}, search {row.step_time_s} of {row.name}"
 
 
 def written(setting: Setting, board: Leaderboard, random: Random) -> Iterator[str]:
@@ -182,25 +169,6 @@ def commanded(setting: Setting, board: Leaderboard, random: Random, folder: Path
     figures = json.loads(quiet("simulate", *asked(request, gpus=False), "--json", "--strategy", row.name))
     if figures["step_time_s"] != row.step_time_s:
         yield f"simulate prints {figures['step_time_s']} for {row.name}, search has {row.step_time_s}"
-
-
-def swept(setting: Setting, board: Leaderboard, folder: Path) -> Iterator[str]:
-    """Yield what a sweep of one search finds else than the search."""
-    request = setting.request
-    workload: dict[str, Any] = {"global_batch": request.global_batch, "precision": request.precision}
-    workload |= {} if request.seq_len is None else {"seq_len": request.seq_len}
-    plan = {
-        "models": [request.model], "clusters": [request.cluster], "frameworks": [request.framework], "top": request.top,
-        "workloads": [{name: value for name, value in workload.items() if value is not None}],
-        "budgets": [{"gpus": int(str(request.gpus))}], "objective": str(request.objective),
-    }  # fmt: skip
-    out = Path(tempfile.mkdtemp(prefix="sweep", dir=folder)) / "out"
-    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
-    quiet(f"sweep {folder / 'plan.yaml'} --out {out} --workers serial")
-    rows = json.loads((out / "leaderboard.json").read_text())["leaderboard"]
-    found = [(row["strategy"], row["step_time_s"]) for row in rows]
-    if found != [(row.name, row.step_time_s) for row in board.rows]:
-        yield "a sweep finds another leaderboard"
 
 
 def as_tree(setting: Setting, board: Leaderboard, random: Random, folder: Path) -> Iterator[str]:
