@@ -1,5 +1,5 @@
-"""The command line: entry point ``program``, list of verbs ``registry``, one file per verb in ``verbs``."""
+"""The command line: entry point ``start``, list of verbs ``registry``, one file per verb in ``verbs``."""
 
-from forerun.search.cli.program import main
+from forerun.search.cli.start import main
 
 __all__ = ["main"]

@@ -199,6 +199,25 @@ def test_who_is_stopped_while_workers_start_prints_what_there_is(
     assert code == 143 and "interrupted after" in " ".join(out.split())
 
 
+STOPPED_START = """
+import sys
+
+class Stopping:
+    def find_spec(self, name, path, target=None):
+        if name == "forerun.search.cli.registry":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Stopping())
+from forerun.search.cli import main
+sys.exit(main(["--version"]))
+"""
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_line() -> None:
+    ended = subprocess.run([sys.executable, "-c", STOPPED_START], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "forerun: interrupted\n")
+
+
 STOPPED_IMPORT = """
 import atexit, os, signal, sys
 from forerun.search.cli import main

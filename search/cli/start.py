@@ -1,0 +1,16 @@
+"""Start of the command line, which Ctrl-C ends in one line from the first import on."""
+
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        from forerun.search.cli.program import main as run
+    except KeyboardInterrupt:
+        print("forerun: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return run(argv)
