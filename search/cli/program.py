@@ -17,7 +17,6 @@ from forerun.search.cli.flags.parsing import HelpWanted, Words
 from forerun.search.cli.progress import working
 from forerun.search.cli.registry import VERBS, Verb
 from forerun.search.cli.settings import user_defaults
-from forerun.search.cli.start import INTERRUPTED
 from forerun.search.cli.streams import escaped_streams
 from forerun.search.files.release import VERSION
 from forerun.search.request.interrupts import Signals, Stopped, signals_as_stops
@@ -43,6 +42,7 @@ of a search."""
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables read by NumPy's libraries at import. No matrix of a search is large enough for a second thread, and idle
 threads take time from other processes."""
+INTERRUPTED = 130
 READER_GONE = 141
 NOT_EVERYWHERE = ("networkx", "optuna", "ray", "scipy")
 """Dependencies not imported by flat searches, so that these run where a dependency has no build."""

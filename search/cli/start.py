@@ -1,9 +1,8 @@
 """Start of the command line, which Ctrl-C ends in one line from the first import on."""
 
+import signal
 import sys
 from collections.abc import Sequence
-
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -12,5 +11,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         from forerun.search.cli.program import main as run
     except KeyboardInterrupt:
         print("forerun: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return 128 + signal.SIGINT
     return run(argv)
