@@ -125,16 +125,17 @@ class _Reduction:
         """Add kernels and copies, each after its launch."""
         columns, groups, grouped = self.columns, _pg_ranks(self.columns), []
         for event in np.flatnonzero(np.isin(self.sort, (Sort.KERNEL, Sort.COPY))).tolist():
-            number = columns.name[event]
+            # A number of NumPy asks an enumeration for attributes, and would swallow a signal that comes meanwhile.
+            sort, number = columns.sort[event], columns.name[event]
             name, message = self.names[number], None
-            if self.sort[event] == Sort.KERNEL and is_grouped(name, columns.arguments.get(event, {})):
+            if sort == Sort.KERNEL and is_grouped(name, columns.arguments.get(event, {})):
                 grouped.append(event)
                 continue
-            if self.sort[event] == Sort.KERNEL and event in columns.arguments:
+            if sort == Sort.KERNEL and event in columns.arguments:
                 own = columns.arguments[event]
                 arguments = {**columns.external.get(whole(own.get("External id")), {}), **own}
                 message = kernel_message(name, arguments, self.rank, groups, str(self.path))
-            kind = SpanKind.COPY if self.sort[event] == Sort.COPY else SpanKind.COMPUTE
+            kind = SpanKind.COPY if sort == Sort.COPY else SpanKind.COMPUTE
             if message is not None:
                 kind = _KINDS.get(message.operation, SpanKind.COLLECTIVE)
             piece = hosts.piece_of.get(hosts.of_correlation.get(columns.correlation[event], -1), -1)

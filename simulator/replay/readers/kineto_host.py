@@ -76,11 +76,11 @@ class HostLanes:
             self.piece_of[cut] = self.spans.add(low, max(begin, low), *arguments, synced=synced)
             if self.columns.correlation[cut] >= 0:
                 self.of_correlation[self.columns.correlation[cut]] = cut
-            synced = bool(self.sort[cut] == Sort.SYNC)
+            synced = int(self.sort[cut]) == Sort.SYNC
             low = max(min(end, high) if synced else begin, low)
             if self.blocked(cut):
                 low = max(end, low)
-            elif self.sort[cut] == Sort.ISSUE:
+            elif int(self.sort[cut]) == Sort.ISSUE:
                 following = int(np.searchsorted(starts, end, side="right"))
                 waited = self._waited(end, min(float(starts[following]), high) if following < len(starts) else high)
                 if self.kind == SpanKind.COMPUTE:
@@ -98,7 +98,7 @@ class HostLanes:
 
         The message took place within the call (gloo's sends and receives, while the other side is missing).
         """
-        begins = self.begins.get(int(self.lane[event]), ()) if self.sort[event] == Sort.ISSUE else ()
+        begins = self.begins.get(int(self.lane[event]), ()) if int(self.sort[event]) == Sort.ISSUE else ()
         late = bisect_right(begins, float(self.start[event]) + LEAST_S * 1e6)
         return late < len(begins) and begins[late] <= self.end[event]
 
