@@ -43,9 +43,10 @@ def groups_from_document(document: Document, *, named: Callable[[str], Cluster],
             raise RequestError(f"{where}: a group has equal nodes, but {cluster.name} has groups of its own")
         unit = max(cluster.devices_per_node, cluster.scale_up_size)
         if entry.devices % cluster.devices_per_node or entry.devices > cluster.max_devices:
+            nearest = min(max(1, round(entry.devices / unit)) * unit, cluster.max_devices)
             raise RequestError(
                 f"{where}: a group has whole nodes of {cluster.devices_per_node} devices, {cluster.max_devices} at most"
-                f", but got {entry.devices}; use {max(1, round(entry.devices / unit)) * unit}"
+                f", but got {entry.devices}; use {nearest}"
             )
         if cluster.spec is None or cluster.spec.network is None:
             raise RequestError(f"{where}: groups meet over their networks, but {cluster.name} has none; add network:")

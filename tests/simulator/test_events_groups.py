@@ -95,6 +95,7 @@ def test_memory_is_that_of_the_stage_with_least_room(tmp_path: Path) -> None:
     [
         (HALVES.replace("32", "31", 1), r"mixed\.yaml, line 2, groups\.0: a group has whole nodes of 8 .* got 31; use"),
         (HALVES.replace("dgx-a100-80", "p40-box"), r"groups\.1: .*"),
+        (HALVES.replace("dgx-h100", "rtx4090-box"), r"groups\.0: .* 8 at most, but got 32; use 8$"),
         (HALVES.replace("dgx-a100-80", "dgx-a1000"), "unknown cluster 'dgx-a1000'; did you mean"),
         ("groups:\n  - {cluster: dgx-h100, devices: 32}\n", "groups"),
         (HALVES.replace("devices: 32}", "devices: 32, stages: 2}", 1), "either all groups have stages: or none"),
