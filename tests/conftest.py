@@ -17,9 +17,10 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # before NumPy is 
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub reads it
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in a job that a shell put into the background: commands that tests start and interrupt would ignore it, too.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell lets jobs in the background ignore SIGINT, nohup SIGHUP: commands that tests start would ignore both, too.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 settings.register_profile("full", max_examples=50, deadline=None)
 # The same examples in every run, so that a change is what breaks it; `make test-all` draws others each time.
