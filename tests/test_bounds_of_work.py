@@ -1,7 +1,6 @@
 """Bounds of work: what is just below one is done in seconds, what is above is refused before it is begun."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -181,7 +180,10 @@ def plan(searches: int) -> str:
     return f"models: [llama3-8b]\nclusters: [dgx-h100]\nworkloads:\n{batches}\nbudgets: [{gpus}]\n"
 
 
-PROFILE = "profile llama3-8b --cluster dgx-h100 --global-batch 8 --seq-len 512 --only collectives --out {folder}/p.yaml"
+PROFILE = (
+    "profile llama3-8b --cluster dgx-h100 --global-batch 8 --seq-len 512 --only collectives"
+    " --out {folder}/p.yaml --force"
+)
 READERS: dict[str, tuple[str, str, Callable[[int], str], int]] = {
     # bound: file, command, content of a size, the largest size
     "layers of a .net file": (
@@ -222,17 +224,23 @@ READERS: dict[str, tuple[str, str, Callable[[int], str], int]] = {
 """What people write: each just below its bound is read in two seconds and 500 MB, above it refused in a sentence."""
 
 
+METER = """
+import os, subprocess, sys
+
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(process.pid, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss >> 10)
+"""
+"""Start a command and print exit code, seconds of CPU and MiB. A child of pytest would have its peak of memory."""
+
+
 def cost(command: str, folder: Path) -> tuple[int, str, float, int]:
     """Run a command in a process of its own; return exit code, last line, seconds of CPU and MiB at its peak."""
-    with (folder / "err").open("w+") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "forerun.search", *command.split()], stdout=subprocess.DEVNULL, stderr=err
-        )
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        err.seek(0)
-        lines = [line for line in err.read().splitlines() if line]
-    return process.returncode, (lines or [""])[-1], used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
+    words = [sys.executable, "-c", METER, sys.executable, "-m", "forerun.search", *command.split()]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True, cwd=folder)
+    code, cpu_s, mebibytes = ended.stdout.split()
+    lines = [line for line in ended.stderr.splitlines() if line]
+    return int(code), (lines or [""])[-1], float(cpu_s), int(mebibytes)
 
 
 @pytest.mark.slow  # a process and a second each
