@@ -33,7 +33,8 @@ def search(
     64
 
     Raises:
-        RequestError: the request is wrong. NothingFeasible: nothing fits; the error names helpful changes.
+        RequestError: the request is wrong.
+        NothingFeasible: nothing fits; the error names helpful changes.
     """
     if "gpus" in fields and fields["gpus"] is not None:
         fields["gpus"] = str(fields["gpus"])

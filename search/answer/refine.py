@@ -25,7 +25,8 @@ def refine(
     first row. Rows that do not fit at the event level are last.
 
     Raises:
-        RequestError: see ``event_scores``. EndedEarly: interrupted, with the first ``top`` rows unchanged.
+        RequestError: see ``event_scores``.
+        EndedEarly: interrupted, with the first ``top`` rows unchanged.
     """
     if not board.rows:
         return board

@@ -43,8 +43,9 @@ def search_request(
     a script needs ``if __name__ == "__main__":``. The rows do not depend on the workers.
 
     Raises:
-        RequestError: the request is wrong, or its restrictions leave no legal candidate. NothingFeasible: nothing fits;
-        the error names helpful changes. BeyondLimits: all fitting strategies take too long or cost too much.
+        RequestError: the request is wrong, or its restrictions leave no legal candidate.
+        NothingFeasible: nothing fits; the error names helpful changes.
+        BeyondLimits: all fitting strategies take too long or cost too much.
         EndedEarly: interrupted, with the leaderboard so far.
     """
     started_s = time.perf_counter()
@@ -85,8 +86,9 @@ def leaderboard_of(
     ``problem``: problem of the setting, if already built; ``noted``: whether to add notes, which need further searches.
 
     Raises:
-        RequestError: the request's restrictions leave no legal candidate. NothingFeasible: nothing fits; the error
-        names helpful changes. BeyondLimits: all fitting strategies take too long or cost too much.
+        RequestError: the request's restrictions leave no legal candidate.
+        NothingFeasible: nothing fits; the error names helpful changes.
+        BeyondLimits: all fitting strategies take too long or cost too much.
     """
     found = found_in(setting, piece, workers=workers, remarks=remarks, score=score, problem=problem)
     board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
@@ -124,8 +126,9 @@ def explore_request(
     strategy.
 
     Raises:
-        RequestError: the request is wrong, or the sampler does not support it. NothingFeasible: neither search found a
-        feasible strategy. EndedEarly: interrupted, with the leaderboard so far.
+        RequestError: the request is wrong, or the sampler does not support it.
+        NothingFeasible: neither search found a feasible strategy.
+        EndedEarly: interrupted, with the leaderboard so far.
     """
     from forerun.search.explore.staged.staged_search import search_stages
 
@@ -157,8 +160,8 @@ def search_groups(
     """Search the strategies on all groups of nodes of a cluster; arguments: see ``group_search.search_plans``.
 
     Raises:
-        RequestError: the request is wrong, or contains options that groups do not support. InfeasibleError: no plan
-        fits on the groups.
+        RequestError: the request is wrong, or contains options that groups do not support.
+        InfeasibleError: no plan fits on the groups.
     """
     from forerun.search.explore.groups.group_search import group_setting, search_plans
     from forerun.search.explore.groups.simulated_plans import EVALUATIONS

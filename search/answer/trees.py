@@ -35,8 +35,8 @@ def with_trees(
     """Add trees that are faster than their flat starts to a board of simulated rows.
 
     Raises:
-        RequestError: trees cannot be ranked by the objective. EndedEarly: interrupted, with the board and the trees so
-        far.
+        RequestError: trees cannot be ranked by the objective.
+        EndedEarly: interrupted, with the board and the trees so far.
     """
     from forerun.search.explore.trees.tree_search import search_trees
 
@@ -47,8 +47,8 @@ def with_plans(board: Leaderboard, setting: Setting[AnyContext], on_progress: On
     """Add plans of unequal stages that are faster than the first row to a board of simulated rows.
 
     Raises:
-        RequestError: the model is not a transformer, or plans cannot be ranked by the objective. EndedEarly:
-        interrupted, with the board and the plans so far.
+        RequestError: the model is not a transformer, or plans cannot be ranked by the objective.
+        EndedEarly: interrupted, with the board and the plans so far.
     """
     from forerun.search.explore.planned.planned_trees import search_plans
 
@@ -63,8 +63,8 @@ def with_mixtures(
     """Add mixtures of splits that are faster than their starts to a board of simulated rows.
 
     Raises:
-        RequestError: mixtures cannot be ranked by the objective. EndedEarly: interrupted, with the board and the
-        mixtures so far.
+        RequestError: mixtures cannot be ranked by the objective.
+        EndedEarly: interrupted, with the board and the mixtures so far.
     """
     from forerun.search.explore.trees.mixtures import search_mixtures
 

@@ -22,7 +22,8 @@ class GrowingFile:
     """An open file to which lines are appended.
 
     Raises:
-        RequestError: the path is no regular file. OSError: the file cannot be opened.
+        RequestError: the path is no regular file.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,8 +52,8 @@ class GrowingFile:
         """Add a line; it is on disk in the file ``path`` when the method returns.
 
         Raises:
-            FileLostError: the file was removed or replaced. OSError: the disk is full or refuses; the line is not
-            written then.
+            FileLostError: the file was removed or replaced.
+            OSError: the disk is full or refuses; the line is not written then.
         """
         stream = self.check()
         before = os.fstat(stream).st_size

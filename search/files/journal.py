@@ -36,8 +36,8 @@ class Journal:
     """An open file of records with the fields ``needed``; ``records`` has its content at opening.
 
     Raises:
-        RequestError: the path is no regular file, or a line before the last is no record. OSError: the file cannot be
-        opened.
+        RequestError: the path is no regular file, or a line before the last is no record.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: Path, needed: frozenset[str]) -> None:

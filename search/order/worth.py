@@ -39,6 +39,11 @@ def odds_of(risk: Number) -> Number:
     return odds
 
 
+def with_failed_starts(seconds: float, risk: float) -> float:
+    """Return seconds of a step or a device with the price of failed starts at an OOM risk."""
+    return seconds * (1 + failed_start(odds_of(risk)))
+
+
 def odds_of_failure(context: Context, scores: ScoreTable) -> Floats:
     """Return the OOM odds of N candidates."""
     if scores.oom_risk is None:

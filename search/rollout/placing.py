@@ -102,8 +102,8 @@ def place(request: Request, rollout: Rollout, on_progress: OnProgress | None = N
 
     Raises:
         RequestError: the request is wrong, has no single number of GPUs, or responses are longer than sequences.
-        NothingFeasible: the training fits on no searched number of GPUs. EndedEarly: interrupted, with the placements
-        so far.
+        NothingFeasible: the training fits on no searched number of GPUs.
+        EndedEarly: interrupted, with the placements so far.
     """
     setting = of_transformer(resolve(request))
     if setting.gpus is None or len(setting.gpus) != 1:

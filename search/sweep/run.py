@@ -65,8 +65,9 @@ def run_sweep(
     search of a piece (for tests). The results depend only on the plan.
 
     Raises:
-        RequestError: the folder does not fit the plan, or workers are unavailable. StorageError: the folder cannot be
-        written. EndedEarly: interrupted, with the result of the finished searches.
+        RequestError: the folder does not fit the plan, or workers are unavailable.
+        StorageError: the folder cannot be written.
+        EndedEarly: interrupted, with the result of the finished searches.
     """
     watch = watch or Watch()
     with RunDirectory(folder, plan, resume=resume) as run:

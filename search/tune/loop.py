@@ -108,8 +108,8 @@ class Tuner:
         """Launch, follow and record runs.
 
         Raises:
-            RequestError: a run cannot be launched. KeyboardInterrupt: interrupted, after running runs were ended or
-            left running.
+            RequestError: a run cannot be launched.
+            KeyboardInterrupt: interrupted, after running runs were ended or left running.
         """
         try:
             self._take_up()

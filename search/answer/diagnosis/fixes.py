@@ -16,7 +16,7 @@ from forerun.search.answer.switching import switch_words, with_switches
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.formats.launchable import marked
-from forerun.search.order.worth import failed_start, odds_of
+from forerun.search.order.worth import with_failed_starts
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.simulator.memory.risk import risking
@@ -49,7 +49,7 @@ class Fix:
 def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
     """Yield changes that help: fewer restrictions first, then switches, another framework, more devices, less work."""
     yield from filter(None, [_more_risk(setting, score)])
-    first = next(filter(None, (_try(*change, score) for change in relaxed(setting))), None)
+    first = next(filter(None, (_try(*change, score, flags="") for change in relaxed(setting))), None)
     if first is not None:
         yield first
         return
@@ -142,7 +142,7 @@ def _other_frameworks(setting: Setting, score: Scorer) -> list[Fix]:
 
 def _launched(flags: str, setting: Setting, score: Scorer) -> Fix | None:
     """Try a change; None also if no launch file can express the result."""
-    fix = _try(flags, setting, score, flags=flags)
+    fix = _try(flags, setting, score)
     return None if fix is None or marked(setting.context, fix.row).lacks_launch_file else fix
 
 
@@ -193,8 +193,7 @@ def _other_batch(setting: Setting, score: Scorer) -> Fix | None:
     for multiple in multiples:
         workload = dataclasses.replace(setting.context.workload, global_batch=multiple)
         other = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
-        change = f"--global-batch {multiple}"
-        if (found := _try(change, other, score, flags=change)) is not None:
+        if (found := _try(f"--global-batch {multiple}", other, score)) is not None:
             return found
     return None
 
@@ -205,8 +204,7 @@ def _shorter_sequence(setting: Setting, score: Scorer) -> Fix | None:
         length //= 2
         workload = dataclasses.replace(setting.context.workload, seq_len=length)
         shorter = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
-        change = f"--seq-len {length}"
-        if (found := _try(change, shorter, score, flags=change)) is not None:
+        if (found := _try(f"--seq-len {length}", shorter, score)) is not None:
             return found
     return None
 
@@ -214,20 +212,21 @@ def _shorter_sequence(setting: Setting, score: Scorer) -> Fix | None:
 def _fastest(found: Iterable[Fix | None]) -> list[Fix]:
     """Return the fix whose steps are the shortest, failed starts included."""
     present = [fix for fix in found if fix is not None]
-    return sorted(present, key=lambda fix: fix.row.step_time_s * (1 + failed_start(odds_of(fix.row.oom_risk))))[:1]
+    return sorted(present, key=lambda fix: with_failed_starts(fix.row.step_time_s, fix.row.oom_risk))[:1]
 
 
 def _with_request(setting: Setting, **changes: Any) -> Setting:
     return dataclasses.replace(setting, request=dataclasses.replace(setting.request, **changes))
 
 
-def _try(change: str, setting: Setting, score: Scorer, *, flags: str = "") -> Fix | None:
+def _try(change: str, setting: Setting, score: Scorer, *, flags: str | None = None) -> Fix | None:
     """Search the candidates with least memory of a changed setting.
 
-    Return None if nothing is feasible or the change is contradictory.
+    Return None if nothing is feasible or the change is contradictory. ``flags``: flags that make the ``change`` (None:
+    the change itself).
     """
     try:
         row = best_row(setting, overrides=lean(setting), score=score)
     except ForerunError:
         return None
-    return None if row is None else Fix(change=change, row=row, flags=flags)
+    return None if row is None else Fix(change=change, row=row, flags=change if flags is None else flags)

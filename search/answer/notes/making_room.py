@@ -9,7 +9,7 @@ from forerun.search.answer.switching import switch_words, with_switches
 from forerun.search.board.rows import Row
 from forerun.search.formats.launchable import marked
 from forerun.search.order.objectives import objective_named
-from forerun.search.order.worth import failed_start, odds_of
+from forerun.search.order.worth import with_failed_starts
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Context, Recompute, Schedule, Split, Strategy, StrategySpace
@@ -71,7 +71,7 @@ def _elsewhere(setting: Setting, first: Row, search: NoteSearch) -> Iterator[str
     able = [(flag, row) for flag, row in rows if not row.lacks_launch_file]
     if not able:
         return
-    flag, row = min(able, key=lambda one: _device_s(one[1]) * (1 + failed_start(odds_of(one[1].oom_risk))))
+    flag, row = min(able, key=lambda one: with_failed_starts(_device_s(one[1]), one[1].oom_risk))
     if (gain := _device_s(first) / _device_s(row) - 1) >= WORTH:
         yield _gain_text(flag, gain, row)
 
@@ -96,7 +96,7 @@ def _could_gain(setting: Setting, first: Row, names: Sequence[str], search: Note
 def _gain(
     setting: Setting, first: Row, switches: dict[str, str], search: NoteSearch
 ) -> list[tuple[float, dict[str, str], Row]]:
-    """Return the gain over the first row with some switches on, and its row; None for a small gain."""
+    """Return the gain over the first row with some switches on, and its row; empty for a small gain."""
     changed = with_switches(setting, switches)
     if changed is None:
         return []

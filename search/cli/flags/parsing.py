@@ -62,8 +62,8 @@ class Words:
         files of defaults. ``rest``: name of the value with the words after ``--``; without it they are arguments.
 
         Raises:
-            HelpWanted: help is requested. RequestError: a flag is unknown, a value cannot be read, or something is
-            missing.
+            HelpWanted: help is requested.
+            RequestError: a flag is unknown, a value cannot be read, or something is missing.
         """
         values: dict[str, Any] = {}
         loose: list[str] = []

@@ -117,8 +117,9 @@ def search_with(
     those must start and compute cached costs again.
 
     Raises:
-        RequestError: a slice raised this error, or no Ray answers at the address. SliceFailed: a slice raised another
-        error. EndedEarly: interrupted, with the piece so far.
+        RequestError: a slice raised this error, or no Ray answers at the address.
+        SliceFailed: a slice raised another error.
+        EndedEarly: interrupted, with the piece so far.
     """
     sample = sampled(problem, score, sampling)
     task, cuts = Task(problem=bounded(problem, sample), score=score), cuts_of(problem)

@@ -35,8 +35,8 @@ def search_plans(
     ``setting``: result of ``group_setting``.
 
     Raises:
-        RequestError: an axis is restricted to choices that groups do not support. InfeasibleError: no plan fits on the
-        groups.
+        RequestError: an axis is restricted to choices that groups do not support.
+        InfeasibleError: no plan fits on the groups.
     """
     space = _space(setting, per_stage)
     done = simulated(

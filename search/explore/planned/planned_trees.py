@@ -27,7 +27,8 @@ def search_plans(setting: Setting, rows: Sequence[Row], on_progress: OnProgress 
     """Return the best plans that are faster than the first of some simulated rows; None without rows.
 
     Raises:
-        RequestError: plans cannot be ranked by the objective. EndedEarly: interrupted, with the plans so far.
+        RequestError: plans cannot be ranked by the objective.
+        EndedEarly: interrupted, with the plans so far.
     """
     check_objective(setting.objective)
     if not rows:

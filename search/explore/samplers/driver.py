@@ -94,8 +94,8 @@ def explore(
     score.
 
     Raises:
-        RequestError: an objective is unknown, or the sampler cannot begin. EndedEarly: interrupted, with the result so
-        far.
+        RequestError: an objective is unknown, or the sampler cannot begin.
+        EndedEarly: interrupted, with the result so far.
     """
     run = _Run(space, sampler, objective, limits or StopConditions(), score, improved, slowdown or {})
     return run.run(starts, seen)

@@ -47,8 +47,8 @@ def search_stages(
     """Search a space in which stages may differ, the flat space first (by ``workers``).
 
     Raises:
-        RequestError: the setting has unsupported options, or the sampler does not support it. EndedEarly: interrupted,
-        with the ``Found`` so far.
+        RequestError: the setting has unsupported options, or the sampler does not support it.
+        EndedEarly: interrupted, with the ``Found`` so far.
     """
     start = time.perf_counter()
     exploring = exploring or Exploring()

@@ -63,7 +63,8 @@ def search_mixtures(
     """Return the mixtures near some simulated rows that are faster than their starts.
 
     Raises:
-        RequestError: mixtures cannot be ranked by the objective. EndedEarly: interrupted, with the mixtures so far.
+        RequestError: mixtures cannot be ranked by the objective.
+        EndedEarly: interrupted, with the mixtures so far.
     """
     check_objective(setting.objective)
     context = setting.context

@@ -53,7 +53,8 @@ def search_trees(
     """Return the trees near some simulated rows that are faster than their starts; None without rows.
 
     Raises:
-        RequestError: trees cannot be ranked by the objective. EndedEarly: interrupted, with the trees so far.
+        RequestError: trees cannot be ranked by the objective.
+        EndedEarly: interrupted, with the trees so far.
     """
     check_objective(setting.objective)
     if not rows:
