@@ -237,9 +237,9 @@ def _exchanges(
     ready = begin[:, :, None] + messages.ready_NB.reshape(*shape, most) * bool(context.profile.overlap)
     wire, latency = wire.reshape(*shape, most), latency.reshape(*shape, most)
     rings = {number: rings_of(context.cluster, *pair) for number, pair in enumerate(pairs.tolist()) if pair[0] > 1}
-    same_rings: dict[bytes, list[int]] = defaultdict(list)
+    same_rings: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
     for number, one in rings.items():
-        same_rings[one.pace_S.tobytes() + one.load_RS.tobytes()].append(number)
+        same_rings[one.pace_S.tobytes(), one.load_RS.tobytes()].append(number)
     for numbers in same_rings.values():
         one = rings[numbers[0]]
         rows, count = np.flatnonzero(np.isin(which.reshape(-1), numbers)), min(len(one.pace_S), shape[1])
