@@ -146,10 +146,11 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
 def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
     """Return the scores of a table in which some rows have different stages."""
     staged = np.array([choices is not None for choices in table.stage_choices])
-    parts = [staged_score(context, table.take(np.flatnonzero(staged)))]
-    if not staged.all():
-        parts.append(_flat(context, table.take(np.flatnonzero(~staged))))
-    return joined(parts, np.argsort(np.argsort(~staged, kind="stable"), kind="stable"))
+    groups = [np.flatnonzero(staged), np.flatnonzero(~staged)]
+    parts = [staged_score(context, table.take(groups[0]))]
+    if len(groups[1]):
+        parts.append(_flat(context, table.take(groups[1])))
+    return joined(parts, _order_of(groups))
 
 
 def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Floats]:
