@@ -320,7 +320,7 @@ def _hidden(
     length without a slowdown.
     """
     # Each of v virtual stages has the share a = 1 / v of the traffic T. The one with the shortest window W (own passes
-    # o, at rate r = hidden_per_s: W' = W + o (r - 1)) exposes a T - W'. The farthest one also has the other rounds, q
+    # o, at rate r = hidden_per_s: W' = W + o (r - 1)) exposes a (T - W'). The farthest one also has the other rounds, q
     # microbatches of passes p and waits w, and exposes T - a W' - q (w + r p). The larger exposure decides; stages in
     # between have longer windows than the first. Traffic during passes is the hidden traffic less the idle part of the
     # windows.

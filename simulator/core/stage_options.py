@@ -240,7 +240,7 @@ class _WholeModel:
     """Seconds, [B, N], like the following ones."""
     backward_s: Floats
     unpaired_s: Floats
-    """Saving of passes without a paired pass, 0 or negative."""
+    """Additional seconds of passes without a paired pass, 0 or negative."""
     host_s: tuple[Floats, Floats]
     """Launches of the forward and of the backward pass, [N] each."""
 

@@ -211,7 +211,7 @@ def moments_bytes(
 
 
 def _ends_fuller(replicas: ReplicaMemory) -> bool:
-    """Check whether some backward pass needs more memory at its end than at its start."""
+    """Check whether some backward pass may need more memory at its end than at its start."""
     return bool(replicas.whole_bytes.any() or replicas.backward_bytes.any() or replicas.dropped_bytes.any())
 
 

@@ -24,7 +24,7 @@ class Exchange:
     """Communication of N rows in seconds per step.
 
     ``halo_s``: between neighbours in space; ``collective_s``: per layer; ``tail_s``: gather of the parts of an image;
-    ``back_NL``: share of the backward pass of one segment, by operator. ``calls_N``: number of collectives;
+    ``back_NL``: part of all of it in the backward pass of one segment, by operator. ``calls_N``: number of collectives;
     ``pieces_N``: number of joined or cut pieces, which cost host time.
     """
 
@@ -175,8 +175,8 @@ def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
 
 @lru_cache(maxsize=256)
 def _tail_reads(model: GraphModel, start: int) -> tuple[float, float]:
-    """Elements per sample that operators from ``start`` on read from earlier ones, and the share of products among
-    them.
+    """Elements per sample that operators from ``start`` on read from earlier ones, and those that products among them
+    read.
     """
     size = {operator.name: float(operator.output_elements) for operator in model.operators[:start]}
     tail = model.operators[start:]

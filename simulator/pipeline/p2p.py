@@ -82,7 +82,7 @@ def p2p_parts_s(
     share: Floats | float = 1.0,
     lone: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of one transfer over ``stride`` devices, and of the gather after it; shape N.
+    """Return the seconds of one transfer to the device at distance ``stride``, and of the gather after it; shape N.
 
     ``share``: sent share of every message; 0.0 gives the latency of a transfer. ``lone``: no other device sends.
     """

@@ -224,7 +224,7 @@ def sharded_parameters_s(
     # Per microbatch parameters are gathered before each pass, G seconds, and gradients reduced once, R. With the shares
     # o_p, o_g that may overlap, min(o_p G, preceding forward pass) hides the gather for the forward pass, a = min(o_p
     # G, preceding pass) the gather for the backward pass, and min(o_g R, pass - a) the reduction: the rest of the
-    # gradient pass, or all of it if weight gradients are a separate pass (one of the two is 0). Exposed are R + 2 G
+    # gradient pass, or all of it if weight gradients are a separate pass (``one_backward`` is 0). Exposed are R + 2 G
     # less all three. Where parameters stay gathered between passes, fewer passes gather.
     gather_may_hide_s, reduce_may_hide_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     often = passes.gathers

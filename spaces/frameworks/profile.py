@@ -110,7 +110,7 @@ class FrameworkProfile:
     """Whether activations gathered over tensor ranks for one microbatch stay allocated. The backward pass does not
     gather such activations again."""
     gathers_ahead: bool = False
-    """Whether, in a pipeline, those of all in-flight microbatches but two stay instead."""
+    """Whether, in a pipeline, gathered activations of all in-flight microbatches but two stay allocated instead."""
     gathered_logits: bool = False
     """Whether the loss uses the entire vocabulary on every tensor rank (otherwise each its own rows)."""
     dropout: bool = False
@@ -208,8 +208,8 @@ class FrameworkProfile:
     ("delayed") or in this one ("current"), tiles of 128 and 128 x 128 values ("block"), 32 values ("mx"), rows and
     columns ("row")."""
     eight_bit_copies: bool = False
-    """Whether 8-bit training keeps weights of layers in both layouts of its products between microbatches. :The layouts
-    are in addition to half precision (Transformer Engine caches them:: module/base.py, get_weight_workspace)."""
+    """Whether 8-bit training keeps weights of layers in both layouts of its products between microbatches. The copies
+    are in addition to half precision (Transformer Engine caches them: module/base.py, get_weight_workspace)."""
     eight_bit_parameters: bool = False
     """Whether 8-bit training stores weights of layers only in 8 bit, and gathers them in 8 bit."""
     eight_bit_gathers: bool = False
@@ -267,7 +267,7 @@ class FrameworkProfile:
     tree_reduction: bool = True
     """Whether gradients may be reduced over a tree of nodes (otherwise only over rings)."""
     gradient_sync: str = "microbatch"
-    """Time of the reduction of shared gradients by replicas. "microbatch": with every microbatch; "pipeline": once per
+    """Time at which replicas reduce sharded gradients. "microbatch": with every microbatch; "pipeline": once per
     step in a pipeline (torch.distributed.pipelining disables FSDP's synchronisation until the last backward pass);
     "step": once per step of several microbatches (``no_sync``); "round": once per round of an interleaved pipeline,
     with as many microbatches as stages, and once per step in other pipelines."""

@@ -95,7 +95,7 @@ class Operator:
     moved_elements: float = 0.0
     """Moved elements per sample, only for ``GENERIC``."""
     weights: int = 0
-    """Parameters, only for ``GENERIC``."""
+    """Parameters of an operator without a matrix or norm of its own (``GENERIC``, a scale, positions)."""
     block: str = ""
     """Its modules, outermost first ("layer1.0"); empty if unknown."""
     notes: Mapping[str, str] = field(default_factory=dict, compare=False)

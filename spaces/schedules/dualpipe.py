@@ -98,7 +98,7 @@ def _program(shape: PipelineShape, device: int) -> Iterator[Action]:
 
 
 class _Device:
-    """Writer of one device's program; side 0 is the direction that meets the device in its first half."""
+    """Writer of one device's program. In the direction of side 0 the device is in the first half of the pipeline."""
 
     def __init__(self, shape: PipelineShape, device: int) -> None:
         self.half = shape.microbatches // 2

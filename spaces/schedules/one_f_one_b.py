@@ -11,7 +11,7 @@ from forerun.spaces.schedules.stage_times import Floats, StageTimes, excess
 
 VOCABULARY_BARRIERS = MappingProxyType({"vocab-1": (1.0, 2.0), "vocab-2": (1.0, 1.0), "interlaced": (1.5, 0.0)})
 """Factor on in-flight microbatches, and number of additional ones, by placement of the vocabulary. With a part of it on
-every stage one microbatch is added for each barrier, and half of them under interlaced placement (arXiv 2411.05288)."""
+every stage one microbatch is added for each barrier; interlaced placement has 1.5 times as many (arXiv 2411.05288)."""
 
 
 class OneFOneB(PipelineSchedule):

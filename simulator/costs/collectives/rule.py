@@ -151,7 +151,7 @@ def paths_on_levels(
 def point_to_point_time_s(
     cluster: Cluster, message_bytes: ArrayLike, stride: ArrayLike = 1, *, lone: bool = False
 ) -> Floats:
-    """Seconds to send ``message_bytes`` over ``stride`` devices, one port per sender; arguments broadcast.
+    """Seconds to send ``message_bytes`` to the device at distance ``stride``, one port per sender; arguments broadcast.
 
     All devices send at once unless ``lone``. The innermost level with both ends carries the message.
     """
