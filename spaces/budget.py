@@ -46,7 +46,7 @@ class Budget:
 
         Raises:
             RequestError: more devices than the cluster has, a count that leaves a node partly used, a range without a
-            usable count, or money without a price.
+                usable count, or money without a price.
         """
         least, most = self.least, self._most(cluster)
         if least > cluster.max_devices or (self.usd_per_hour is None and most > cluster.max_devices):

@@ -32,7 +32,7 @@ def assign(context: Context, strategy: Strategy) -> Assignment:
 
     Raises:
         RequestError: the cluster's groups of nodes cannot fit the stages, or the strategy has neighbouring stages on
-        one node or halves that differ in tp.
+            one node or halves that differ in tp.
     """
     context = on_racks(running(context, strategy.software), strategy)
     grouped = bool(context.cluster.groups)

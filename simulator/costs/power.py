@@ -5,8 +5,8 @@ A device that computes draws nearly its power limit, a waiting one a small part 
 - computing, 0.92 of the limit: `nvidia-smi` while language models are tuned shows 367 of 400 W on an A100 SXM
   (gist bigsnarfdude/960c2d3d) and 275 of 300 W on an RTX A6000 (gist bigsnarfdude/193ee00f);
 - waiting, 0.15: the logged power of H100s in the training of OLMo 2 is between 15 % and 85 % of the limit, lowest
-during checkpoints (Morrison et al., arXiv 2503.05804). 85 % is a whole step, so a step with nine tenths of computation
-gives the logged power.
+  during checkpoints (Morrison et al., arXiv 2503.05804). 85 % is a whole step, so a step with nine tenths of
+  computation gives the logged power.
 
 Hosts, network and cooling are additional: the trainings of Olmo 3 count 1.74 times the devices' energy for the data
 centre (arXiv 2605.01158); a node of eight H100s of 700 W is rated 1.82 times their power, 10.2 kW (arXiv 2506.14551).

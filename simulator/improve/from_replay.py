@@ -52,7 +52,7 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
 
     Raises:
         RequestError: no collective of the run exchanges gradients, or operators of backward passes cannot be
-        distinguished.
+            distinguished.
     """
     graph = analysis.replay.graph
     place = max(range(len(graph.traces)), key=lambda one: (analysis.uses[one].compute_s, -one))

@@ -139,7 +139,7 @@ def needs_of(
 
     Raises:
         RequestError: an operator cannot be cut in this way, or the number of its parts is not the number of its
-        devices.
+            devices.
     """
     flow = _Flow(graph, shares)
     for operator in graph.ordered:

@@ -4,11 +4,14 @@ A *write* is between the layout in which a producer leaves a tensor and the layo
 between the kept layout and the layout of a consumer. Writes and reads are the same problem, and the rules are tried in
 order (after Proteus, arXiv 2306.02267, section 4.2):
 
-1. partial sums, same parts, copies wanted on the same devices: all-reduce; 2. partial sums, wanted in finer parts on
-the same devices: reduce-scatter (followed by an all-reduce where finer parts are wanted in several copies); 3. every
-device has all parts that it needs: nothing; 4. finer parts than wanted, on the same devices: all-gather; 5. the wanted
-number of parts but cut along other dimensions, on the same devices: all-to-all; 6. all on one device, wanted in parts:
-scatter; parts, wanted on one device: gather; 7. otherwise point-to-point transfers of all intersecting parts.
+1. partial sums, same parts, copies wanted on the same devices: all-reduce;
+2. partial sums, wanted in finer parts on the same devices: reduce-scatter (followed by an all-reduce where finer parts
+   are wanted in several copies);
+3. every device has all parts that it needs: nothing;
+4. finer parts than wanted, on the same devices: all-gather;
+5. the wanted number of parts but cut along other dimensions, on the same devices: all-to-all;
+6. all on one device, wanted in parts: scatter; parts, wanted on one device: gather;
+7. otherwise point-to-point transfers of all intersecting parts.
 """
 
 import math

@@ -61,7 +61,7 @@ def read_document(path: Path, *, max_bytes: int = MAX_BYTES, own: bool = False, 
 
     Raises:
         RequestError: the file is missing, not a regular file, unreadable, larger than ``max_bytes`` (checked before
-        reading), not UTF-8, or ``parse_document`` refuses its text.
+            reading), not UTF-8, or ``parse_document`` refuses its text.
     """
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise RequestError(f"{path}: a document ends in .yaml, .yml or .json")
@@ -76,8 +76,8 @@ def parse_document(text: str, *, source: str, own: bool = False, infinite: bool 
 
     Raises:
         RequestError: syntax errors with line and column; empty text; tags, aliases, several documents in one file; a
-        duplicate key; more than ``MAX_DEPTH`` levels or too many values; a number that is not finite or too large; a
-        text with control characters.
+            duplicate key; more than ``MAX_DEPTH`` levels or too many values; a number that is not finite or too large;
+            a text with control characters.
     """
     if not text.strip():
         raise RequestError(f"{source} is empty")

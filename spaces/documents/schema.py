@@ -44,7 +44,7 @@ def validate(document: Document, schema: type[SchemaT]) -> SchemaT:
 
     Raises:
         RequestError: the document is invalid; the message has file, line and key path of every problem (at most five),
-        and for a misspelt key the nearest known one.
+            and for a misspelt key the nearest known one.
     """
     from pydantic import ValidationError  # importing pydantic takes longer than reading a catalogue
 

@@ -93,7 +93,7 @@ class CutOperator:
 
     Raises:
         RequestError: two axes have one name, an operand follows an unknown axis, the output follows a summed axis or
-        lacks another one, or a size is below one.
+            lacks another one, or a size is below one.
     """
 
     name: str

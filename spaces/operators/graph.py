@@ -18,7 +18,7 @@ class OperatorGraph:
 
     Raises:
         RequestError: two operators have one name or produce one tensor, operators depend on each other in a cycle, or a
-        tensor has different sizes at its producer and its reader.
+            tensor has different sizes at its producer and its reader.
     """
 
     name: str

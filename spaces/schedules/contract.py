@@ -5,8 +5,8 @@ The compiler calls ``programs`` once per graph, before any time is known, and ge
 microbatches is never stored. A device starts an action only after all earlier ones have started. Rules for programs:
 
 - every microbatch passes every virtual stage once forward and once backward, the latter either as one ``BACKWARD`` or
-as ``INPUT_GRADIENT`` followed by ``WEIGHT_GRADIENT``; all passes of one microbatch through one virtual stage are in the
-program of one device;
+  as ``INPUT_GRADIENT`` followed by ``WEIGHT_GRADIENT``; all passes of one microbatch through one virtual stage are in
+  the program of one device;
 - in every program the forward pass of a (microbatch, virtual stage) precedes its backward pass;
 - an interwoven action is a forward pass followed by a backward pass;
 - programs and data dependencies together (virtual stage v needs v - 1 forward and v + 1 backward) have no cycle.

@@ -48,7 +48,7 @@ def read_orders(path: Path, shape: PipelineShape, chunks_of_rank: Sequence[Seque
 
     Raises:
         RequestError: the file cannot be read, a cell is not a pass, a pass is missing, duplicate or on a wrong rank, or
-        ranks wait for each other.
+            ranks wait for each other.
     """
     try:
         rows = [row for row in csv.reader(read_text(path, most=MOST_BYTES, kind="orders").splitlines()) if any(row)]

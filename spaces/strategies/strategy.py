@@ -42,7 +42,7 @@ class Strategy:
 
     Raises:
         RequestError: a degree is below one, ``zero`` is not 0 to 3, ``shard`` is negative or given with ``second_tp``,
-        or choices per stage or half do not match the stages, devices and sequences.
+            or choices per stage or half do not match the stages, devices and sequences.
     """
 
     dp: int = 1

@@ -25,7 +25,7 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
 
     Raises:
         TreeError: an axis is unknown or does not divide, the number of parts is not the number of the stage's devices,
-        or the tree requires settings that operators do not have; the error has the path of the node.
+            or the tree requires settings that operators do not have; the error has the path of the node.
     """
     known = {axis.name for operator in graph.operators for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     by_layer: dict[str, list[CutOperator]] = {}

@@ -112,7 +112,7 @@ def resolve_tree(root: Node, layers: Sequence[str], modules: Sequence[str] = MOD
 
     Raises:
         TreeError: the tree names an unknown layer or names one twice, leaves one without a stage, or its stages
-        contradict its schedule; the error has the path of the node.
+            contradict its schedule; the error has the path of the node.
     """
     units = units_of(layers, modules)
     named = set(own_units(root, units))

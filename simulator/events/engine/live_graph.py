@@ -4,10 +4,10 @@ Memory grows with the number of live tasks, not with all tasks of the run. Three
 the complete graph:
 
 - A task's number is (priority, owner, place): the device that adds it and the count of tasks that the device added
-before. Numbers therefore have the order of a graph that is written device by device.
+  before. Numbers therefore have the order of a graph that is written device by device.
 - A task that waits for an unwritten task gets a *promise* of the edge.
 - Ended tasks are no longer waited for. A writer must stay so far ahead that no task could have started before it was
-written, which the executor checks (``live_run.py``).
+  written, which the executor checks (``live_run.py``).
 """
 
 from collections.abc import Iterable, Sequence

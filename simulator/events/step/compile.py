@@ -33,7 +33,7 @@ def compile_step(
 
     Raises:
         RequestError: the schedule has no order for this shape, there are no replicas, or a disturbed device does not
-        exist.
+            exist.
     """
     graph = TaskGraph(KINDS)
     step = _Step(costs, graph, replicas, contention, disturbance)

@@ -44,8 +44,8 @@ def simulate(
 
     Raises:
         RequestError: a cost rule does not know an operator, link or precision; the schedule has no order for the shape;
-        a disturbed device does not exist; the cluster's groups cannot fit the stages; disturbance or contention is
-        requested for a strategy whose halves differ in tp, or contention for a cluster without a single graph.
+            a disturbed device does not exist; the cluster's groups cannot fit the stages; disturbance or contention is
+            requested for a strategy whose halves differ in tp, or contention for a cluster without a single graph.
     """
     assignment = assign(context, strategy)
     costs = replace(step_costs(assignment), orders=orders)
@@ -66,7 +66,7 @@ def step_contention(assignment: Assignment, costs: StepCosts, *, every_replica: 
 
     Raises:
         RequestError: the cluster has no graph or has groups that differ, a device cannot be reached, or layers split
-        their devices differently.
+            their devices differently.
     """
     every = list(assignment.blocks())
     if len(assignment.contexts) > 1:

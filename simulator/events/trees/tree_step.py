@@ -30,7 +30,8 @@ def simulate_tree(context: Context, strategies: TreeStrategies, *, contention: b
 
     Raises:
         RequestError: a cost rule does not know an operator, link or precision, the schedule has no order for the shape,
-        or contention is requested where layers split their devices differently or the cluster has no graph of links.
+            or contention is requested where layers split their devices differently or the cluster has no graph of
+            links.
     """
     assignment = assign_tree(context, strategies)
     costs = step_costs(assignment)

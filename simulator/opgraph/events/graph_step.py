@@ -21,7 +21,7 @@ def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:
 
     Raises:
         RequestError: the schedule has no order for the shape, tasks wait for each other in a cycle, or contention is
-        requested on a cluster without a single graph of links.
+            requested on a cluster without a single graph of links.
     """
     begin = perf_counter()
     step = compile_graph(plan)

@@ -52,7 +52,7 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
 
     Raises:
         RequestError: the file is torn, empty or not a Chakra trace, or its nodes have no durations or wait for nodes
-        that do not exist.
+            that do not exist.
     """
     found = re.search(r"(\d{1,6})\D*$", path.stem) or re.search(r"(\d{1,6})", path.name)
     if found is None:

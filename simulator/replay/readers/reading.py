@@ -56,7 +56,7 @@ def read_traces(paths: Sequence[Path], reading: Reading | None = None) -> tuple[
 
     Raises:
         RequestError: a file is torn, empty or not a trace, formats or versions are mixed, or ranks are missing or
-        duplicate.
+            duplicate.
     """
     read: list[tuple[RankTrace, int]] = []
     for path in find_traces(paths):

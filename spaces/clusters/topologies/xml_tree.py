@@ -31,7 +31,7 @@ def parse_xml(text: str, *, source: str) -> Element:
 
     Raises:
         RequestError: it is not well formed (with line), has a document type or an entity, or too many or too deep
-        elements.
+            elements.
     """
     parser = expat.ParserCreate()
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)

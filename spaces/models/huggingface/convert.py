@@ -60,7 +60,7 @@ def convert_config(
 
     Raises:
         RequestError: ``config`` is not a mapping; its family is unknown; a field is missing, of a wrong type or out of
-        range; sizes do not divide; or a field unknown to forerun may change cost.
+            range; sizes do not divide; or a field unknown to forerun may change cost.
     """
     if not isinstance(config, Mapping):
         kind = "list" if isinstance(config, list) else type(config).__name__

@@ -97,7 +97,7 @@ def read_exported(path: Path, *, allow_generic: bool = False) -> GraphModel:
 
     Raises:
         RequestError: the file is truncated or not such an archive, a shape is dynamic, or an operator has no rule and
-        ``allow_generic`` is not set.
+            ``allow_generic`` is not set.
     """
     try:
         with opened(path) as stream, zipfile.ZipFile(stream) as archive:

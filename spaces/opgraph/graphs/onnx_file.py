@@ -83,7 +83,7 @@ def read_onnx(path: Path, *, allow_generic: bool = False, shapes: Sequence[str] 
 
     Raises:
         RequestError: the package ``onnx`` is missing, the file is truncated or not ONNX, a shape is dynamic or unknown,
-        or an operator has no rule and ``allow_generic`` is not set.
+            or an operator has no rule and ``allow_generic`` is not set.
     """
     try:
         import onnx
