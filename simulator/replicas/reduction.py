@@ -362,7 +362,7 @@ def _copy_s(context: Context, replicas: Replicas) -> Floats:
 def _optimizer_s(context: Context, updated: Floats, parameters: Floats, passed: Floats) -> Floats:
     """Return the seconds of gradient norm, Adam and ``passed`` bytes of further memory traffic.
 
-    The norm is over parameters whose states are the device's, Adam over parameters that the device updates.
+    The norm is over all ``parameters`` of the device's slice, Adam over those ``updated`` on the device, not its host.
     """
     device, profile = context.cluster.device, context.framework
     half = activation_bytes(context.workload.precision) == 2.0

@@ -131,7 +131,7 @@ class Softmax:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Scores of all pairs of a query and an earlier key, by ``heads`` heads with one key, and the best keys' choice."""
+    """Scores of each query with all earlier keys, which ``heads`` heads share, and the choice of the best keys."""
 
     heads: int
     head_dim: int

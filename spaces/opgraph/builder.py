@@ -232,7 +232,7 @@ def per_axis(value: int | Shape, x: Value) -> Shape:
     """Return one entry per spatial axis of ``x``.
 
     Raises:
-        RequestError: the number of entries is another.
+        RequestError: ``value`` has another number of entries.
     """
     axes = len(x.shape) - 1
     entries = (value,) * axes if isinstance(value, int) else value

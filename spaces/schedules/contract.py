@@ -177,7 +177,10 @@ class PipelineSchedule(ABC):
     def in_flight(
         self, stage: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, uneven: Floats | float, memory: Keeping
     ) -> Floats:
-        """Return a rank's peak in-flight microbatches, in units of all its layers; ``uneven``: stages' factor."""
+        """Return a rank's peak in-flight microbatches, in units of all its layers.
+
+        ``uneven``: factor of unequal virtual stages.
+        """
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
         """Return the exposed transfers of a step with equal stages, if transfers are much shorter than passes;

@@ -68,8 +68,8 @@ class HostCopies:
         tag: Tag,
         part: tuple[int, int] = (0, 1),
     ) -> int:
-        """Return the copy of ``size`` bytes back, after task ``after``, for a ``part`` (number, count) of a backward
-        pass.
+        """Copy ``size`` bytes back after task ``after``, for a ``part`` (number, count) of a backward pass; return the
+        copy.
         """
         away, (number, count) = self.away[key], part
         # Backward passes read in reverse order: the last copy to the host returns first.

@@ -125,7 +125,7 @@ class _Reduction:
         """Add kernels and copies, each after its launch."""
         columns, groups, grouped = self.columns, _pg_ranks(self.columns), []
         for event in np.flatnonzero(np.isin(self.sort, (Sort.KERNEL, Sort.COPY))).tolist():
-            # A number of NumPy asks an enumeration for attributes, and would swallow a signal that comes meanwhile.
+            # Comparing a NumPy number with an enumeration looks up attributes, where NumPy would swallow a signal.
             sort, number = columns.sort[event], columns.name[event]
             name, message = self.names[number], None
             if sort == Sort.KERNEL and is_grouped(name, columns.arguments.get(event, {})):

@@ -31,7 +31,7 @@ class Attention:
     query_key_norm: bool = False
     """Whether queries and keys have an RMSNorm."""
     norm_width: Norm = "head"
-    """Whether the norm is over each head, or over the entire width."""
+    """Columns of the norm: each head, or the entire width."""
     gate: int = 0
     """Columns of a sigmoid gate on the output (0: none; ``heads``: one per head; as wide as the output)."""
     sinks: bool = False
