@@ -39,7 +39,8 @@ class RayWorkers(Workers):
     """One Ray task at a time per CPU of a cluster, or of ``count`` CPUs of this machine without an address.
 
     Raises:
-        RequestError: no Ray answers at ``address``. Exception: any error of a local start.
+        RequestError: no Ray answers at ``address``.
+        Exception: any error of a local start.
     """
 
     name = "ray"

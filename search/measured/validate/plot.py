@@ -31,8 +31,9 @@ def write_plot(path: Path, predictions: Predictions, *, by: str | None = None) -
     """Write the page; it opens without a network.
 
     Args:
-        path: the file to write. predictions: measured runs and their predictions. by: column whose values are the parts
-        (None: the table of a run).
+        path: the file to write.
+        predictions: measured runs and their predictions.
+        by: column whose values are the parts (None: the table of a run).
 
     Raises:
         RequestError: the file cannot be written.
