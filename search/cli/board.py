@@ -193,7 +193,7 @@ def brief_counts(board: Leaderboard, notes: int) -> list[Text]:
 
 
 def lettered(rows: Sequence[Row[Any]]) -> dict[str, str]:
-    """Return a letter for every mark of the rows without a sign."""
+    """Return a letter for every mark of the rows that has no sign."""
     in_all = marks_of_all(rows)
     signs = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK)
     found = dict.fromkeys(

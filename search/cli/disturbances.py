@@ -11,7 +11,7 @@ def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
     """Return the disturbance of the flags, None without any.
 
     Raises:
-        RequestError: the flags need events, or for a seed without jitter.
+        RequestError: the flags need ``--fidelity events``, or a seed is given without jitter.
     """
     from forerun.simulator.events import Disturbance
     from forerun.spaces.errors import RequestError

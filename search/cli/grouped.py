@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
-    """Search the strategies on groups, and print the leaderboard.
+    """Search strategies on groups of nodes that differ, and return the leaderboard.
 
     Raises:
         RequestError: a flag is not supported for groups.

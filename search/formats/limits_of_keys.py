@@ -23,8 +23,8 @@ def by_keys(launcher: Launcher, *, besides: Collection[str] = (), **shared: str)
         The table.
     besides
         Decisions expressed without a key of the table, or with separate limits.
-    reasons
-        Reasons for missing keys by decision.
+    **shared
+        Further reasons for missing keys by decision, common to several launchers.
     """
     reasons = {**launcher.reasons, **shared}
     keys = [key for key in launcher.keys if key.written is not False]

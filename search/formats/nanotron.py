@@ -1,7 +1,7 @@
 """nanotron 0.5: one YAML file with sections ``parallelism``, ``tokens``, ``optimizer``, ``model``.
 
-Source: ``src/nanotron/config`` and ``src/nanotron/parallel/context.py`` of huggingface/nanotron: replicas are the
-devices over tp, pp and cp, and include expert ranks.
+Source: ``src/nanotron/config`` and ``src/nanotron/parallel/context.py`` of huggingface/nanotron: there are
+devices / (tp * pp * cp) replicas, and expert ranks are replicas.
 """
 
 import dataclasses

@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|[0-9]+|[@*#])(?![\w.:])|([A-Za-z_]
 """A variable that the user can give: no reference to a key or a function."""
 _VARIABLES = re.compile(r"(\$\w+|\$\{\w+\})(\s+(\$\w+|\$\{\w+\}))*")
 _DECIDING = re.compile(r"parallel|batch_?size|seq_?len|max_length|num_layers|accumulation|stage|nodes|nproc|recompute")
-"""Most settings named in a message about missing variables."""
+"""Names of settings that a message about missing variables lists."""
 _SLIP = 0.93
 """Similarity from which an unread name counts as a misspelling of a read name (``difflib``)."""
 _NEARLY = _SLIP / (2 - _SLIP)

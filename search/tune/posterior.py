@@ -29,8 +29,8 @@ class Spreads:
     """Standard deviations of the logarithm of measured over predicted step time, by shared properties.
 
     Chosen on the 21 measured groups that ``benchmarks/tune.py`` replays, which also shows results of other spreads:
-    chosen without the judged source, or halved or doubled one at a time, the mean regret after three runs stays below 2
-    % (0.1 % as chosen), and for unknown frameworks at 3.8 to 5.2 % (3.8 %).
+    if they are chosen without the judged source, or halved or doubled one at a time, the mean regret after three runs
+    is below 2 % (0.1 % as chosen), and 3.8 to 5.2 % for unknown frameworks (3.8 %).
     """
 
     common: float = 0.08

@@ -97,7 +97,7 @@ def _improving(context: Context, rows: Sequence[Row], count: int, known: Mapping
 def _measured_rows(posterior: Posterior, context: Context, table: StrategyTable) -> dict[int, bool]:
     """Return the rows that were measured, and whether their step time was measured.
 
-    A row counts as measured if axes and kernels agree; runs out of memory have no other features.
+    A row counts as measured if axes and kernels agree; runs that ran out of memory have no other features.
     """
     time_s: Mapping[str, Floats] = score(context, table).time_s
     predicted, known = features_of(context, table, time_s), dict[int, bool]()

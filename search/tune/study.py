@@ -28,8 +28,8 @@ NAME, METRIC = "forerun tune", "step_time_s"
 RUN, GPUS = "run", "gpus"
 """Attributes of a trial: number of its run, and its devices."""
 SLOWER, LEAST_STEPS = 0.15, 5
-"""Excess of a clearly slower median step over the best, and steps after the warm-up needed; medians of five steps vary
-by a few per cent."""
+"""A run is clearly slower if its median step exceeds the best by this share, after at least so many steps without
+warm-up; medians of five steps vary by a few per cent."""
 
 
 class SlowerThanBest(BasePruner):

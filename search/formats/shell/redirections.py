@@ -1,4 +1,4 @@
-"""Redirections of a script: here-documents and here-strings, which it writes, submits or reads."""
+"""Redirections of a script: here-documents, which it writes to files, submits or reads."""
 
 import re
 from pathlib import PurePath

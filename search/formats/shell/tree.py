@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _PLACEHOLDER = re.compile(r"(?<![<\w])<([A-Za-z][\w ,./:'-]*\w)>(?![\w&(])")
 """Placeholders of a template (``<YOUR DIRECTORY>``): to a shell, two redirections."""
 PLACEHOLDER = re.compile(r"«[^«»]*»")
-"""Kinds of nodes that are words."""
+"""A placeholder after its replacement by one word."""
 _OPENERS = {
     **{'"': '"', "'": "'", "`": "`", "(": ")", "$(": ")", "{": "}", "${": "}", "[": "]", "[[": "]]", "((": "))"},
     **{"if": "fi", "case": "esac", "while": "done", "for": "done", "until": "done", "do": "done"},
@@ -43,7 +43,7 @@ def parse_shell(text: str, source: str, until_s: float | None = None) -> tuple["
     source
         Its name, for messages.
     until_s
-        Processor time of the thread limit of parsing, in s (None: ``LONGEST_PARSE_S`` from now).
+        Processor time of the thread at which parsing stops, in s (None: ``LONGEST_PARSE_S`` from now).
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """axolotl 0.19: one YAML file.
 
-Source: ``axolotl/utils/schemas`` and ``_get_parallel_config_kwargs`` of ``axolotl/utils/distributed.py``, which gives
-the devices over tp, cp and ep to FSDP, and those over ``dp_shard_size`` to copies.
+Source: ``axolotl/utils/schemas`` and ``_get_parallel_config_kwargs`` of ``axolotl/utils/distributed.py``, which shards
+by FSDP over devices / (tp * cp * ep), in groups of ``dp_shard_size`` if stated; the groups are copies.
 """
 
 import re

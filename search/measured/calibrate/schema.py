@@ -8,13 +8,13 @@ from forerun.search.measured.calibrate.mixture_document import MOST
 
 Number = int | float
 Logarithm = Annotated[Number, Field(ge=-20, le=20)]
-"""Largest ratio of two times, also after a change of a constant by a standard deviation."""
+"""Logarithm of a ratio of two times, or its change by a standard deviation of a constant."""
 Deviations = Annotated[Number, Field(ge=-10, le=10)]
 Spread = Annotated[Number, Field(ge=0, le=10)]
 Place = Annotated[Number, Field(ge=-1e4, le=1e4)]
-"""Largest coordinate of a run, in length scales."""
+"""Coordinate of a run along an axis, in length scales."""
 Weight = Annotated[Number, Field(ge=1e-12, le=1)]
-"""Smallest weight of a run in the fit, below the weight of an error of a factor of a thousand."""
+"""Weight of a run in the fit; an error of a factor of a thousand leaves more than the least one."""
 Factor = Annotated[Number, Field(ge=1e-2, le=1e2)]
 Scale = Annotated[Number, Field(ge=1e-4, le=1e4)]
 

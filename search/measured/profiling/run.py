@@ -20,11 +20,11 @@ from forerun.search.measured.profiling.timing import timed
 Told = Callable[[int, str], None]
 """Callback with the finished amount and the latest measurement."""
 _TRIED_BYTES = 1 << 28
-"""Most seconds of an operator in a trial before measuring."""
+"""Most bytes of an operator in a trial before measuring."""
 
 
 def slower_here(operators: Sequence[ProfiledOperator], settings: ProfilingSettings) -> float:
-    """Estimate the ratio of measured to catalogue time by family, from up to three trials each."""
+    """Estimate the ratio of measured to catalogue time of a family's operators: the median of up to three trials."""
     ratios = []
     for place in sorted({len(operators) - 1, 2 * len(operators) // 3, len(operators) // 3}, reverse=True):
         one = operators[place]

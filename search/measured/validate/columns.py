@@ -114,7 +114,7 @@ else the first."""
 OUTCOMES = ("ok", "oom", "failed")
 
 MOST_WORDS = 10_000
-"""Columns whose texts repeat over rows, like devices, models and degrees."""
+"""Most texts of a table stored once for all rows: devices, models and degrees repeat, names and times do not."""
 LARGEST_FILE_BYTES = 256 * 2**20
 """Most bytes of a table of measured runs, which usually has a few megabytes."""
 

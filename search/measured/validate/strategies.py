@@ -183,8 +183,8 @@ def _split(
 
 
 def lightened(layers: int, pp: int) -> tuple[int, ...] | None:
-    """Return the layers of stages with LiBai's lighter last stage (one layer for each other stage, one of the remainder
-    back).
+    """Return the layers of stages with LiBai's lighter last stage: it gives a layer to each other stage, and takes one
+    back.
 
     >>> lightened(24, 4), lightened(48, 8)
     ((6, 7, 7, 4), (6, 6, 7, 7, 7, 7, 7, 1))
