@@ -10,7 +10,6 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of, world
-from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import REST, LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import scripts
@@ -130,7 +129,6 @@ LAUNCHER = read_launcher(
     version=VERSION,
     syntax=document_and_program,
     marks=recognise,
-    harmless=harmless_by("deepspeed"),
     adjust=adjust,
 )
 LIMITS = (

@@ -35,6 +35,10 @@ TABLES: Mapping[str, Mapping[str, Any]] = {
     "recomputed": {word: Recompute.FULL if on else Recompute.NONE for word, on in YES.items()},
     "stages": {str(stage): stage for stage in range(4)},
     "granularities": {"full": Recompute.FULL, "selective": Recompute.SELECTIVE},
+    "types": {
+        **{"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8": "fp8"},
+        **{name: name for name in ("bf16", "fp16", "fp32", "fp8")},
+    },
 }
 """Values of words by the name of the table."""
 CHOICES: Mapping[str, type[Recompute] | type[Schedule]] = {"recompute": Recompute, "schedule": Schedule}
@@ -110,10 +114,9 @@ def _key(entry: dict[str, Any], conditions: Conditions) -> LaunchKey:
         words = {spelled: schedule for schedule, spelled in schedules_in(entry.pop("schedules")).items()}
     elif "switch" in entry or "words" in entry:
         words = switched_on(_value(decides, entry.pop("switch"))) if "switch" in entry else {}
-        tables = entry.pop("words", ())
-        for table in tables if isinstance(tables, list) else [tables] if tables else []:
-            named = TABLES[table] if isinstance(table, str) else {k: _value(decides, v) for k, v in table.items()}
-            words |= named
+        tables = entry.pop("words", [])
+        for table in tables if isinstance(tables, list) else [tables]:
+            words |= TABLES[table] if isinstance(table, str) else {k: _value(decides, v) for k, v in table.items()}
     if isinstance(written, str):
         written = {"shards": shards, **conditions}.get(written) or above_one(written)
     return LaunchKey(

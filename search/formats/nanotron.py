@@ -9,7 +9,6 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
@@ -77,7 +76,6 @@ LAUNCHER = read_launcher(
     marks=lambda source: (
         is_yaml(source) and all(f"\n{name}:" in f"\n{source.text}" for name in ("parallelism", "tokens"))
     ),
-    harmless=harmless_by("nanotron"),
     adjust=adjust,
 )
 LIMITS = (

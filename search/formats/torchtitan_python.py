@@ -12,7 +12,6 @@ from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import LaunchFacts, Stated
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.limits import precisions, when
@@ -97,7 +96,6 @@ LAUNCHER = read_launcher(
     NAME,
     syntax=read,
     marks=lambda source: source.suffix == ".py",
-    harmless=harmless_by("torchtitan"),
     adjust=adjust,
 )
 TOKENS = ("mbs_tokens", "global_tokens", "accumulation", "training.max_context_length")

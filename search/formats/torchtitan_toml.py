@@ -8,7 +8,6 @@ from typing import Any
 
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
@@ -123,7 +122,6 @@ LAUNCHER = read_launcher(
     version=VERSION,
     syntax=lambda source: flatten(read_toml(source.text, source.name)) | dict(dotted_arguments(source)),
     marks=lambda source: source.suffix == ".toml",
-    harmless=harmless_by("torchtitan-toml"),
     adjust=adjust,
 )
 FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, packs=PACKED)

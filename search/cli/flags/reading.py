@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -64,15 +65,16 @@ def read_data(*path: str) -> dict[str, Any]:
 
 def _item(entry: Mapping[str, Any]) -> Flag | Group:
     if "use" in entry:
-        return _changed(_shared(entry["use"]), **{key: value for key, value in entry.items() if key != "use"})
+        return _changed(_item(_shared()[entry["use"]]), **{key: value for key, value in entry.items() if key != "use"})
     if "group" in entry:
         flags = [item for item in map(_item, entry["flags"]) if isinstance(item, Flag)]
         return Group(entry["group"], tuple(flags))
     return Flag(**_fields(entry))
 
 
-def _shared(name: str) -> Flag | Group:
-    return _item(read_data("shared.json")[name])
+@cache
+def _shared() -> Mapping[str, Mapping[str, Any]]:
+    return read_data("shared.json")
 
 
 def _changed(

@@ -28,8 +28,8 @@ _MARK_OF_YAML = re.compile(r"^per_device_train_batch_size:", re.MULTILINE)
 _MARK = re.compile(r"--(per[_-]device[_-]train|micro[_-]train)[_-]batch[_-]size")
 
 
-DEGREES = {"cp": "cp", "sp": "cp", "tp": "tp", "dp_replicate": "replicate", "dp_shard": "shard"}
-"""Degrees of accelerate's ``ParallelismConfig`` -> decisions."""
+DEGREES = ("cp", "sp", "tp", "dp_replicate", "dp_shard")
+"""Degrees of accelerate's ``ParallelismConfig``."""
 LAUNCHED = {
     "zero_stage": "zero_stage",
     "config_file": "accelerate",

@@ -8,9 +8,7 @@ import re
 
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.keys import (
-    LaunchFacts,
-)
+from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.launchers import scripts
 from forerun.search.formats.limits import COMMON, when

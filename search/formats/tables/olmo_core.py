@@ -31,13 +31,6 @@ WRITTEN_MODES = {Recompute.FULL: "full", Recompute.SELECTIVE: "budget"}
 SECTIONS = ("train_module", "trainer", "data_loader", "dataset", "launch", "model", "config", "experiment")
 HARMLESS = re.compile(r"(?!.*(degree|parallel|microbatch)).*")
 """All other keyword arguments of a script are harmless."""
-MODES = {
-    "full": Recompute.FULL,
-    "selected_blocks": Recompute.FULL,
-    "selected_modules": Recompute.SELECTIVE,
-    "selected_ops": Recompute.SELECTIVE,
-    "budget": Recompute.SELECTIVE,
-}
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -84,7 +77,7 @@ def adjust(facts: LaunchFacts) -> None:
     mode = settings.text("ac_config.mode", "ac_config.0")
     if mode == "selected_blocks":
         facts.notes.append("recompute of selected blocks is read as recompute=full: of all layers")
-    elif mode in MODES and mode != "full":
+    elif mode is not None and facts.get("recompute") == Recompute.SELECTIVE:
         facts.notes.append(f"recompute by {mode} is read as recompute=selective")
 
 
