@@ -26,9 +26,9 @@ _SAID = re.compile(r"^.*\b(?:echo|printf)\b.*$|^[ \t]*#.*$", re.MULTILINE)
 _CONFIGURATION = re.compile(r"[\w./-]{1,200}\.(?:yaml|yml|toml|json)")
 
 
-def _unset_program(source: LaunchFile) -> str:
+def _unset_program(commands: Sequence[Sequence[str]]) -> str:
     """Return the unset variable with a script's program or launcher; "" for none."""
-    for command in read_script(source.text, source.name, source.given).commands:
+    for command in commands:
         for before, word in zip(("", *command), command, strict=False):
             match = re.fullmatch(r"\$\{?([A-Za-z_]\w*|\d+)\}?", word)
             if match and not before.startswith("-") and (not before or command[0] in _LAUNCHERS):
@@ -91,10 +91,10 @@ def _reason_of_script(source: LaunchFile) -> str:
             return (
                 f"starts a program whose configuration is another file: import {other_file} with this script beside it"
             )
-    if unset := _unset_program(source):
+    commands = read_script(source.text, source.name, source.given).commands
+    if unset := _unset_program(commands):
         way = "the arguments of the script after --" if unset.isdecimal() else f"--set-var {unset}=..."
         return f"starts ${unset}, which it does not set: give {way}, or import the file that it names"
-    commands = read_script(source.text, source.name, source.given).commands
     if others := _STARTED.findall(_SAID.sub("", source.text)) or _handed(commands):
         inside = ", ".join(dict.fromkeys(word.rpartition("/")[2] for word in others))[:120]
         hint = "import that (with --set-var NAME=VALUE for what this one sets, -- ARGUMENTS for its arguments)"

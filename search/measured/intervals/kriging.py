@@ -86,7 +86,8 @@ class ErrorInterval:
     def with_implausible(self, times: Floats) -> "ErrorInterval":
         """Return the intervals of predictions whose speed is ``times`` (N) the highest published one.
 
-        Upper ends grow by the factor that reduces the speed to the published one.
+        A further independent error reaches up to the square of the factor that reduces the speed to the published one:
+        upper half widths are combined as the root of the sum of squares.
         """
         more = np.maximum(times, 1.0) ** 2
         return replace(self, high=self.middle + np.hypot(self.high - self.middle, (more - 1.0) * self.middle))

@@ -112,7 +112,7 @@ def relations(one: Points, other: Points) -> Relations:
 
 
 def likeness(shared: Relations) -> Floats:
-    """Return the weights (0 to 1, shape A x B) of the scatter of points B for points A, by shared properties."""
+    """Return the weights of the scatter of points B for points A (0 to 1, A x B), by shared properties and scale."""
     shares = np.asarray(shared.device, float) + shared.framework + shared.mechanism
     return np.asarray((shares / 3.0) ** LIKENESS_POWER * shared.near)
 

@@ -45,8 +45,8 @@ class Between:
 
     def measure(self, message: MeasuredCollective, repeat: int, *, pause_s: float = 0.0) -> tuple[float, float] | None:
         """Return median seconds and spread (half the quartiles' distance over the median) of a collective; None on
-        other ranks. All ranks must call it. ``pause_s`` before every reading imitates computation, so that networks
-        with burst credit recover.
+        ranks outside it. All ranks must call it. ``pause_s`` before every reading imitates computation, so that
+        networks with burst credit recover.
         """
         members = [place * message.stride for place in range(message.ranks)]
         shape = (message.ranks, message.stride)
