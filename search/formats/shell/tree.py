@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"`\s*#[^`\n]*`")
 """Comments between the words of a command (`` `# text` ``), in which the grammar loses the second backtick."""
 _LONGEST_NUMBER = 18
 MOST_NODES = 100_000
-"""Words, marks and statements of a script, a second of work; published scripts have a tenth."""
+"""Most words, marks and statements of a script, a second of work; published scripts have a tenth."""
 MOST_BYTES, MOST_BACKTICKS = 1 << 17, 1_000
 """Most bytes and backticks of a script. Unclosed substitutions need memory quadratic in their number, and the parser
 cannot be interrupted meanwhile."""

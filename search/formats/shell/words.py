@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _NESTED = re.compile(r"\$\(\((.{0,200})\)\)", re.DOTALL)
-"""Deepest nesting of arithmetic."""
+"""Arithmetic inside arithmetic, which the grammar parses as a substitution."""
 UNKNOWN = re.compile(r"[$`]")
 """Mark of a text with an unknown value."""
 _EXPANSIONS = ("simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution")
