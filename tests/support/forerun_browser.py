@@ -28,8 +28,13 @@ class Browser:
     def call(self, path: str, body: object = None, method: str = "POST") -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, method=method, data=data)
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)["value"]
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            with error:  # the driver's own words; an answer left open would fail a later test
+                reason = json.load(error)["value"]["message"]
+        raise RuntimeError(reason)
 
     def run(self, script: str, *arguments: object) -> Any:
         return self.call(f"{self.session}/execute/sync", {"script": script, "args": arguments})
