@@ -19,7 +19,7 @@ from forerun.simulator.assignment.replicas import SettingsReplicas, all_replicas
 from forerun.simulator.assignment.value import Assignment, Blocks
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.times import BLOCK_PARTS
-from forerun.simulator.memory.peak import moments_bytes
+from forerun.simulator.memory.peak import fullest_bytes
 from forerun.simulator.replicas.buffers import gradient_buckets, stays_whole
 from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each
 from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
@@ -163,7 +163,7 @@ def _stages(
     traffic = [_traffic(assignment, zero, same) for zero, same in sorted(by_zero.items())]
     # Passes allocate the moving part; the rest of the fullest moment is allocated all the time.
     ranks, activations = np.arange(assignment.shape.pp), rank_activations(assignment, blocks)
-    fullest = moments_bytes(activations, ranks, replicas, ranks).max(axis=0)
+    fullest = fullest_bytes(activations, ranks, replicas, ranks)
     fixed = fullest - (activations.moving - activations.passing)
     stages = []
     for rank in range(assignment.shape.pp):

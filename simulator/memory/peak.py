@@ -6,6 +6,7 @@ framework frees them after each update.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,27 +188,44 @@ def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats
     return np.where(group > 1, 1.0 - kept, 0.0), np.minimum(group, np.maximum(total / vpp, 1.0)) - 1.0
 
 
-def moments_bytes(
+def fullest_bytes(
     activations: StageMemory, key: NDArray[np.intp], replicas: ReplicaMemory, replica: NDArray[np.intp]
 ) -> Floats:
-    """Return the allocated bytes of stages at two or three moments, [M, R, N].
+    """Return the allocated bytes of stages at the fullest moment (``_moments_bytes``), [R, N]."""
+    if _ends_fuller(replicas):
+        first, *others = _moments_bytes(activations, (slice(None), key), replicas, (slice(None), replica))
+        for moment in others:
+            np.maximum(first, moment, out=first)
+        return first
+    held = _fixed_bytes(replicas)[:, replica]
+    held += (activations.kept + activations.passing)[:, key]
+    held += np.maximum(activations.logits, activations.held_logits + activations.working)[:, key]
+    return held
+
+
+def _fixed_bytes(replicas: ReplicaMemory) -> Floats:
+    """Return the bytes of states and permanent buffers, [R, D]."""
+    return replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
+
+
+def _moments_bytes(activations: StageMemory, key: Any, replicas: ReplicaMemory, replica: Any) -> list[Floats]:
+    """Return the allocated bytes at two or three moments.
 
     The moments are the loss, the backward pass of a layer after it and, where it can be fuller, the end of this
-    backward pass.
+    backward pass. ``key`` and ``replica``: indices into the arrays [R, S] of activations and [R, D] of replicas.
     """
     # The end has all gradients and all parameters that stay gathered, but not the activations of its microbatch.
-    fixed = replicas.parameter_bytes + replicas.gradient_bytes + replicas.optimizer_bytes + replicas.buffer_bytes
-    held = fixed[:, replica] + (activations.kept + activations.passing)[:, key]
-    layer = (activations.held_logits + activations.working)[:, key]
+    held = _fixed_bytes(replicas)[replica] + (activations.kept + activations.passing)[key]
+    layer = (activations.held_logits + activations.working)[key]
     if not _ends_fuller(replicas):
-        return np.stack([held + activations.logits[:, key], held + layer])
-    gradients = activations.undone[:, key] * replicas.dropped_bytes[:, replica]
+        return [held + activations.logits[key], held + layer]
+    gradients = activations.undone[key] * replicas.dropped_bytes[replica]
     held = held - gradients
-    layer = layer + replicas.backward_bytes[:, replica]
-    without_layer = activations.held_logits[:, key] + replicas.end_bytes[:, replica]
-    later = gradients + replicas.whole_bytes[:, replica] - activations.each[:, key]
+    layer = layer + replicas.backward_bytes[replica]
+    without_layer = activations.held_logits[key] + replicas.end_bytes[replica]
+    later = gradients + replicas.whole_bytes[replica] - activations.each[key]
     last = held + later + np.maximum(layer, without_layer)
-    return np.stack([held + activations.logits[:, key], held + layer, last])
+    return [held + activations.logits[key], held + layer, last]
 
 
 def _ends_fuller(replicas: ReplicaMemory) -> bool:
@@ -230,11 +248,10 @@ def total_memory(
 ) -> TotalMemory:
     """Return the peak over stages of N candidates; ``key`` and ``replica``: their columns in the two tables."""
     profile = context.framework
-    moments = moments_bytes(activations, key, replicas, replica)
-    allocated = moments.max(axis=0)
+    allocated = fullest_bytes(activations, key, replicas, replica)
     slot = np.argmax(allocated, axis=0)
     live = np.take_along_axis(allocated, slot[None, :], axis=0)[0]
-    moments = np.take_along_axis(moments, slot[None, None, :], axis=1)[:, 0]
+    moments = np.stack(_moments_bytes(activations, (slot, key), replicas, (slot, replica)))
     moment = np.argmax(moments, axis=0)
     # Flat indices of the peak's stage in arrays of all stages: one index is faster than two.
     held, active = slot * replicas.parameter_bytes.shape[1] + replica, slot * activations.kept.shape[1] + key
@@ -262,7 +279,7 @@ def _parts_at(
     replicas: ReplicaMemory,
     held: NDArray[np.intp],
 ) -> dict[str, Floats]:
-    """Split the allocated bytes at a ``moment`` of ``moments_bytes`` (N) by ``MEMORY_PARTS``, without the reserve.
+    """Split the allocated bytes at a ``moment`` of ``_moments_bytes`` (N) by ``MEMORY_PARTS``, without the reserve.
 
     ``active`` and ``held``: flat indices into the arrays of activations and of replicas.
     """

@@ -139,7 +139,7 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     if renewed := renewed_bytes(context):
         weights = (counts.dense - counts.outside + counts.expert).max(axis=0)
         optimizer_s = optimizer_s + memory_bound_time_s(context.cluster.device, renewed * weights)
-    memory = replica_memory(context, replicas)
+    memory = _memory(context, replicas, states)
     return ReplicaCosts(
         reduce_s=reduced,
         gather_s=gathered,
@@ -152,12 +152,17 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
 
 def replica_memory(context: Context, replicas: Replicas) -> ReplicaMemory:
     """Return the memory of states and buffers of D strategies."""
+    return _memory(context, replicas, _optimizer_states(context, replicas))
+
+
+def _memory(context: Context, replicas: Replicas, states: "_OptimizerStates") -> ReplicaMemory:
+    """Compute the memory of states and buffers of D strategies, given their optimizer states."""
     counts, profile = replicas.parameters, context.framework
     precision, width = context.workload.precision, activation_bytes(context.workload.precision)
     graded = _with_gradients(profile, replicas)
     separate_fp32 = accumulates_separately(context, replicas.zero)
     gradient = profile.held_gradient_bytes(precision) + np.where(separate_fp32, BUFFER_BYTES, 0.0)
-    optimizer_bytes = _optimizer_states(context, replicas).left_bytes
+    optimizer_bytes = states.left_bytes
     if profile.optimizer == "muon":  # one momentum instead of two moments
         spared = replicas.held(replicas.zero >= 1, counts.muon_dense, counts.muon_expert)
         optimizer_bytes = optimizer_bytes - profile.optimizer_bytes / 2 * spared
