@@ -4,6 +4,7 @@ A note is a function of the setting, its rows in rank order (at least one) and a
 sentences, or none.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,13 +36,24 @@ class NoteSearch:
         objective: str | None = None,
         overrides: Mapping[str, Sequence[object]] | None = None,
         limits: TrainingLimits = NO_LIMITS,
+        device_s: float = math.inf,
     ) -> Row | None:
         """Return the best row of a setting, None if nothing is feasible; arguments and errors as ``best_row``."""
-        return best_row(setting, objective=objective, overrides=overrides, limits=limits, score=self.score)
+        score = self.score
+        return best_row(
+            setting, objective=objective, overrides=overrides, limits=limits, score=score, device_s=device_s
+        )
 
-    def best_in(self, setting: Setting, space: StrategySpace, *, limits: TrainingLimits = NO_LIMITS) -> Row | None:
-        """Return the best row of a part of a setting's space, None if nothing there is feasible."""
-        return best_in(setting, space, limits=limits, score=self.score)
+    def best_in(
+        self,
+        setting: Setting,
+        space: StrategySpace,
+        *,
+        limits: TrainingLimits = NO_LIMITS,
+        device_s: float = math.inf,
+    ) -> Row | None:
+        """Return the best row of a part of a setting's space, None if nothing there is feasible; as ``best_in``."""
+        return best_in(setting, space, limits=limits, score=self.score, device_s=device_s)
 
 
 Note = Callable[[Setting, Sequence[Row], NoteSearch], tuple[str, ...]]

@@ -1,5 +1,6 @@
 """The best strategy of a setting, for comparisons in fixes, notes and pages."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,15 +24,18 @@ def best_row(
     overrides: Mapping[str, Sequence[object]] | None = None,
     limits: TrainingLimits = NO_LIMITS,
     score: Scorer = simulator_score,
+    device_s: float = math.inf,
 ) -> Row | None:
     """Return the row of the best strategy of a setting, None if nothing is feasible.
 
-    ``objective`` and ``overrides`` replace those of the setting; its ``limits`` apply only if given.
+    ``objective`` and ``overrides`` replace those of the setting; its ``limits`` apply only if given. ``device_s``: as
+    for ``best_in``.
 
     Raises:
         RequestError: no device count is known, or an axis or choice is unknown.
     """
-    return best_in(setting, setting.space(overrides), objective=objective, limits=limits, score=score)
+    space = setting.space(overrides)
+    return best_in(setting, space, objective=objective, limits=limits, score=score, device_s=device_s)
 
 
 def best_in(
@@ -41,10 +45,14 @@ def best_in(
     objective: str | None = None,
     limits: TrainingLimits = NO_LIMITS,
     score: Scorer = simulator_score,
+    device_s: float = math.inf,
 ) -> Row | None:
-    """Return the row of the best strategy of a ``space`` of the setting's kind, None if nothing is feasible."""
+    """Return the row of the best strategy of a ``space`` of the setting's kind, None if nothing is feasible.
+
+    ``device_s``: device-seconds of a step above which a best row does not matter; the result may then be None.
+    """
     problem = Problem(space=space, objective=objective or setting.objective, top=1, limits=limits)
-    return first_row(setting, problem, search_space(problem, score=score).best)
+    return first_row(setting, problem, search_space(problem, score=score, device_s=device_s).best)
 
 
 def first_row(setting: Setting[AnyContext], problem: Problem, best: Best | None) -> Row[Any] | None:

@@ -5,6 +5,7 @@ Therefore a few variants of every idea are scored first, then all variants of th
 nearly always the best of the space, and their keys are nearly the tightest bound.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,10 +39,23 @@ ones."""
 RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
-def search_space(problem: Problem, *, score: Scorer = simulator_score) -> SliceResult:
-    """Search a complete space in this process."""
-    problem = bounded(problem, sampled(problem, score))
-    return search_slice(problem, 0, problem.space.size, score=score)
+def search_space(problem: Problem, *, score: Scorer = simulator_score, device_s: float = math.inf) -> SliceResult:
+    """Search a complete space in this process.
+
+    ``device_s``: device-seconds of a step above which a best candidate need not be found.
+    """
+    space, size = problem.space, problem.space.size
+    if not isinstance(space, StrategySpace) or device_s == math.inf or not _boundable(problem, score):
+        return search_slice(bounded(problem, sampled(problem, score)), 0, size, score=score)
+    degrees, plain = space.degrees(), objective_named(problem.objective).plain
+    assert plain is not None
+    least = _least_step(space)
+    most = plain(device_s / degrees.column("gpus"), degrees).max(initial=0.0)
+    found = search_slice(_with_bound(problem, most, most, least), 0, size)
+    if found.best is None or not len(found.best) or (key := float(found.best.keys[0, 0])) <= most:
+        return found
+    # Preferences and risk may put a candidate behind a slower one, which the bound skipped.
+    return search_slice(_with_bound(problem, key, key, least), 0, size)
 
 
 def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progress | None = None) -> SliceResult | None:
@@ -53,10 +67,7 @@ def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progres
         EndedEarly: interrupted, with the best ideas so far.
     """
     space = problem.space
-    if not isinstance(space, StrategySpace) or space.size < WORTH:
-        return None
-    plain = objective_named(problem.objective).plain
-    if score is not simulator_score or space.context.correction is not None or plain is None:
+    if not isinstance(space, StrategySpace) or space.size < WORTH or not _boundable(problem, score):
         return None
     few = replace(problem, space=_few_variants(space), top=max(IDEAS, problem.top), ideas=True)
     found, least = SliceResult(), LeastStep(space.context)
@@ -74,6 +85,12 @@ def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progres
     if stop is not None:
         raise EndedEarly(found, stop)
     return found
+
+
+def _boundable(problem: Problem, score: Scorer) -> bool:
+    """Check whether bounds of step times are bounds of the first key."""
+    plain = objective_named(problem.objective).plain
+    return score is simulator_score and problem.space.context.correction is None and plain is not None
 
 
 def _all_variants(problem: Problem, ideas: NDArray[np.int64], score: Scorer) -> SliceResult:
@@ -115,15 +132,20 @@ def bounded(problem: Problem, sample: SliceResult | None, least: LeastStep | Non
         return problem
     if len(sample.best) < problem.top:
         return problem
-    if least is None:
-        least = LeastStep(space.context)
-        least.prepare(space.degrees())
     safest = sample.safest.keys[0].tolist() if sample.safest is not None else []
-    bound = Bound(
-        worst=max([float(sample.best.keys[0, problem.top - 1]), *safest]),
-        fastest=float(sample.fastest.keys[0, 0]),
-        objective=objective_named(problem.objective),
-        least=least,
-        slowdown=problem.slowdown,
-    )
+    worst = max([float(sample.best.keys[0, problem.top - 1]), *safest])
+    return _with_bound(problem, worst, float(sample.fastest.keys[0, 0]), least or _least_step(space))
+
+
+def _least_step(space: StrategySpace) -> LeastStep:
+    """Return the bounds of a space's steps, with the layers of all combinations of degrees."""
+    least = LeastStep(space.context)
+    least.prepare(space.degrees())
+    return least
+
+
+def _with_bound(problem: Problem, worst: float, fastest: float, least: LeastStep) -> Problem:
+    """Return the problem without candidates whose keys exceed ``worst``, and ``fastest`` by predicted time alone."""
+    objective = objective_named(problem.objective)
+    bound = Bound(worst=worst, fastest=fastest, objective=objective, least=least, slowdown=problem.slowdown)
     return replace(problem, bound=bound)
