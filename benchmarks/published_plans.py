@@ -24,8 +24,8 @@ from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
 from forerun.search.answer.refine import refine
 from forerun.search.answer.searches import leaderboard_of
 from forerun.search.answer.trees import with_plans
+from forerun.search.board.requested import TreeRow
 from forerun.search.board.rows import Row
-from forerun.search.board.trees import TreeRow
 from forerun.search.explore.flat.flat_search import problem_of
 from forerun.search.explore.flat.slicing import search_with
 from forerun.search.measured.validate import load_runs, predict

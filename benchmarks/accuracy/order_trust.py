@@ -1,6 +1,6 @@
 """Whether pairs of runs are in the predicted order, against how far apart they are predicted.
 
-Fits the curve of ``search/answer/notes/pair_order_accuracy.py`` to the pairs of every group of runs that differ in
+Fits the curve of ``search/answer/explain/why.py`` to the pairs of every group of runs that differ in
 strategy only, also with each table left out, and counts what the curve in use says against what happened. A group
 counts by its runs, not by its pairs, of which one group of 60 has as many as 18 groups of 15.
 """
@@ -12,7 +12,7 @@ from likelihood import loss_of
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from forerun.search.answer.notes.pair_order_accuracy import SCALE, SHAPE, curve
+from forerun.search.answer.explain.why import SCALE, SHAPE, curve
 from forerun.search.measured.validate import Predictions
 from forerun.search.measured.validate.metrics import SMALLEST_GROUP, timed_rows
 
@@ -41,8 +41,7 @@ def markdown(predictions: Predictions) -> list[str]:
     if not len(gap):
         return ["No group has runs enough."]
     lines = [
-        f"Curve in use: scale {SCALE}, shape {SHAPE} (`search/answer/notes/pair_order_accuracy.py`). "
-        "A group counts by its runs.",
+        f"Curve in use: scale {SCALE}, shape {SHAPE} (`search/answer/explain/why.py`). A group counts by its runs.",
         "",
         "| predicted gap | pairs | in order | curve, mean |",
         "|---|---:|---:|---:|",

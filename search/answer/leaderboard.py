@@ -14,8 +14,7 @@ from forerun.search.board.leaderboard import Leaderboard, ranked
 from forerun.search.board.rows import AnyRow, Row
 from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import marked, none_launched, unlaunched
-from forerun.search.order.launchable import launchable_first
-from forerun.search.order.undominated import undominated_first
+from forerun.search.order.first_row import launchable_first, undominated_first
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer

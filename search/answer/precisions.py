@@ -7,8 +7,8 @@ from heapq import merge
 from forerun.search.answer.diagnosis.no_answer import NoAnswer
 from forerun.search.board.leaderboard import NEAR, NEAR_MARK, Leaderboard, ranked
 from forerun.search.board.rows import AnyRow
+from forerun.search.order.first_row import undominated_first
 from forerun.search.order.objectives import objective_named
-from forerun.search.order.undominated import undominated_first
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.model_kind import AnyContext

@@ -104,7 +104,7 @@ def _without_rows(setting: Setting[AnyContext], found: Found, document: dict[str
     if any(reason in found.space.rejected for reason in (TOO_LATE, TOO_DEAR)):
         return beyond_limits(of_transformer(setting), score, document)
     if not has_transformer(setting):
-        from forerun.search.answer.diagnosis.operator_graphs import no_split_fits
+        from forerun.search.answer.diagnosis.no_answer import no_split_fits
 
         return no_split_fits(of_operator_graph(setting), found, document)
     if not found.space.legal and setting.request.overrides:

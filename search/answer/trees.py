@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forerun.search.answer.intervals import certain
 from forerun.search.board.found import FoundTrees
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.trees import TreeRow, TreeRows
+from forerun.search.board.requested import TreeRow, TreeRows
 from forerun.search.formats.launchable import marked
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.model_kind import AnyContext

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.search.board.leaderboard import SpaceCounts
+from forerun.search.board.requested import TreeRow
 from forerun.search.board.rows import Row
-from forerun.search.board.trees import TreeRow
 
 
 @dataclass(frozen=True, slots=True)

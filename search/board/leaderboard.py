@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from forerun.search.board.baseline import Baseline
-from forerun.search.board.next_runs import NextRuns
 from forerun.search.board.notebook import rows_html
+from forerun.search.board.requested import NextRuns, TreeRows
 from forerun.search.board.rows import Row
-from forerun.search.board.trees import TreeRows
 from forerun.search.files.documents import SCHEMA
 from forerun.spaces.files import csv_text
 from forerun.spaces.frames import frame_of

@@ -9,13 +9,13 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forerun.search.answer.notes.deadlines import probability_in_time
+from forerun.search.answer.notes.goodput import probability_in_time
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.brief import decision, own_words, reason, shared_words, weighty_defaults, weighty_notes
 from forerun.search.cli.console import brush_of, open_console, say
-from forerun.search.cli.strategy_text import StrategyText
+from forerun.search.cli.tables import StrategyText
 from forerun.search.cli.trees import tree_lines
 from forerun.search.explore.flat.bound import SLOWER
 from forerun.search.measured.intervals import LEVEL
@@ -27,7 +27,7 @@ SECONDS_PER_DAY = 86400.0
 
 if TYPE_CHECKING:
     from forerun.search.answer.baseline import Baseline
-    from forerun.search.board.next_runs import NextRuns
+    from forerun.search.board.requested import NextRuns
 
 QUIET, BRIEF, VERBOSE = "quiet", "brief", "verbose"
 """Levels of detail of a printed leaderboard."""

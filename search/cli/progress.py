@@ -6,14 +6,16 @@ on stdout ends it.
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from forerun.search.cli.streams import Escaped, raw_stream
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
 
 PATIENCE_S = 0.7
 
@@ -145,3 +147,60 @@ class Walk:
             show_progress("searching", enumerated, self._size, note)
         else:
             show_progress("comparing the best", note=note)
+
+
+class ReadingBar:
+    """Progress bar of the current file and the share of all bytes."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._total = sum(path.stat().st_size for path in files)
+        self._read = 0
+
+    def __call__(self, path: Path, count: int) -> None:
+        """Add ``count`` read bytes of a file."""
+        self._read += count
+        show_progress("reading", self._read, self._total, path.name)
+
+
+def analysing(phase: str, done: int, of: int) -> None:
+    """Show the current phase of an analysis, and the number of finished ones."""
+    show_progress("analysing", done, of, phase)
+
+
+class MeasuringBar:
+    """A progress bar on a terminal, and a line for every tenth elsewhere."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self._tenth, self._bar = max(size, 1), 0, None
+        if sys.stderr.isatty():
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            from forerun.search.cli.console import open_progress
+
+            self._bar = Progress(
+                TextColumn("measuring"),
+                BarColumn(),
+                TextColumn("{task.completed} of {task.total}"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[now]}"),
+                console=open_progress(sys.stderr),
+                transient=True,
+            )
+
+    def __enter__(self) -> "MeasuringBar":
+        if self._bar is not None:
+            self._bar.add_task("measuring", total=self.size, now="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def told(self, done: int, what: str) -> None:
+        """Show the finished amount and the latest measurement."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, now=what[:48])
+        elif 10 * done // self.size > self._tenth:
+            self._tenth = 10 * done // self.size
+            print(f"forerun: {done} of {self.size} measured", file=sys.stderr)

@@ -1,14 +1,19 @@
-"""The flags of samplers, and the requested exploration."""
+"""Flags for stages that differ: the sampler, its budget, and searches on groups of nodes."""
 
 import argparse
 from typing import TYPE_CHECKING
 
+from forerun.search.cli.flags.declaration import Answer
+from forerun.search.cli.flags.parsing import refuse_unserved
+from forerun.search.cli.progress import show_progress
 from forerun.spaces.errors import RequestError
 
 if TYPE_CHECKING:
+    from forerun.search.board.leaderboard import Leaderboard
     from forerun.search.explore.samplers import Exploring
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
+
 
 DEVICES = "devices"
 """Value of ``--per-stage`` with planned instead of sampled stages."""
@@ -62,3 +67,34 @@ def suited(setting: "Setting[AnyContext]") -> "tuple[Exploring | None, str]":
 
     name, why = suited_to_flat(setting.space())
     return (None if name == "exhaustive" else Exploring(per_stage=())), f"sampler {name} ({why})"
+
+
+def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
+    """Search strategies on groups of nodes that differ, and return the leaderboard.
+
+    Raises
+    ------
+        RequestError: a flag is not supported for groups.
+    """
+    from forerun.search.answer.searches import search_groups
+    from forerun.search.explore.groups.simulated_plans import EVALUATIONS
+
+    refuse_unserved(
+        args,
+        Answer.GROUPS,
+        f"is for equal nodes, and the groups of {args.cluster} differ: layers go to stages by the pace of every "
+        "group and are simulated event by event in this process",
+    )
+    if plans_unlike(args):
+        raise RequestError(
+            f"stages of unlike numbers of devices are planned on equal nodes, and the groups of {args.cluster} differ; "
+            "leave devices out of --per-stage"
+        )
+    named = [word.strip() for word in (args.per_stage or "layers").split(",") if word.strip()]
+    evaluations = EVALUATIONS if args.evaluations is None else args.evaluations
+    return search_groups(
+        setting,
+        per_stage=tuple(dict.fromkeys(["layers", *named])),
+        evaluations=evaluations,
+        played=lambda count: show_progress("simulating plans", count, evaluations),
+    )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.board.trees import TreeRows
+    from forerun.search.board.requested import TreeRows
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
     from forerun.search.workers import Choice

@@ -1,6 +1,6 @@
 """Preferences of practice, which decide between strategies within the prediction error.
 
-Predicted gaps of two per cent are reversed in a third of measured pairs (``answer/notes/pair_order_accuracy.py``).
+Predicted gaps of two per cent are reversed in a third of measured pairs (``answer/explain/why.py``).
 Within such gaps practice decides: each preference adds a share of the step.
 """
 

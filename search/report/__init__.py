@@ -7,7 +7,6 @@ mode, nor appear without script.
 """
 
 from forerun.search.report.document import read_run
-from forerun.search.report.page import report_html
-from forerun.search.report.write import write_report
+from forerun.search.report.page import report_html, write_report
 
 __all__ = ["read_run", "report_html", "write_report"]

@@ -6,7 +6,7 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import TIGHT_MARK, Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
-from forerun.search.order.undominated import SAFER
+from forerun.search.order.first_row import SAFER
 from forerun.search.report.bars import TIME_SLOTS, bar_of_parts
 from forerun.search.report.labels import command
 from forerun.simulator.costs.power import SITE

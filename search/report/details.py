@@ -4,8 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.answer.explain.explain import MEANING
+from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
+from forerun.search.formats.launch_of import launch_of
 from forerun.search.report.bars import TIME_SLOTS
+from forerun.search.report.request_of import Behind
+from forerun.search.request.setting import of_transformer
+from forerun.spaces.errors import ForerunError
 
 
 def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]:
@@ -30,3 +35,24 @@ def _parts(parts: Mapping[str, float]) -> list[list[str]]:
 
 def _digits(parts: Mapping[str, float]) -> list[float]:
     return [0 if value == 0 else float(f"{value:.3g}") for value in parts.values()]
+
+
+MOST = 10
+"""Rows whose launch files are part of the page."""
+
+
+def launch_texts(board: Leaderboard, behind: Behind) -> list[str]:
+    """Return the launch files of the best rows, "" for an inexpressible row; no texts if the request is unavailable."""
+    if behind.setting is None or board.rows[0].facts is not None:
+        return []
+    context, texts = of_transformer(behind.setting).context, []
+    for row in board.rows[:MOST]:
+        try:
+            name, files = launch_of(
+                context.in_precision(row.precision), row.strategy, name=f"{context.model.name} rank {row.rank}"
+            )
+        except ForerunError:
+            texts.append("")
+            continue
+        texts.append("\n".join(f"# {name}: {file}\n{text}" for file, text in files.items()))
+    return texts

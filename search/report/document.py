@@ -6,7 +6,7 @@ from typing import Any
 
 from forerun.search.answer.baseline import Baseline, MeasuredStep
 from forerun.search.answer.explain.why import why
-from forerun.search.board.changes import ScoredChange
+from forerun.search.board.baseline import ScoredChange
 from forerun.search.board.folder import BOARD
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.row_reading import above_zero, finite, optional, row_from_json

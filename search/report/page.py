@@ -1,6 +1,7 @@
 """The report page: one HTML text that opens without a network."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
@@ -9,9 +10,8 @@ from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
 from forerun.search.report.cards import cards
-from forerun.search.report.details import details_data
+from forerun.search.report.details import details_data, launch_texts
 from forerun.search.report.labels import heading
-from forerun.search.report.launch import launch_texts
 from forerun.search.report.own_run import own_run_section
 from forerun.search.report.request_of import request_behind
 from forerun.search.report.scaling import scaling_section
@@ -21,6 +21,7 @@ from forerun.search.report.stages import stages_section
 from forerun.search.report.table import filter_form, leaderboard_table
 from forerun.search.report.timeline import timeline_section
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
 
 MOST_ROWS = 2000
 """Most rows on the page; more would make sorting and layout in browsers noticeably slow."""
@@ -91,3 +92,12 @@ def _against(views: Sequence[View]) -> str:
 def _drawn(rows: Sequence[Row], text: str) -> str:
     count = min(sections.BEST, len(rows))
     return text.format(f"{count} rows" if count > 1 else "row")
+
+
+def write_report(path: Path, board: Leaderboard) -> None:
+    """Write a leaderboard as a page, atomically.
+
+    Raises:
+        RequestError: the path cannot be written, or the leaderboard has no rows.
+    """
+    write_text(path, report_html(board))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.search.board.next_runs import NextRun, NextRuns
+from forerun.search.board.requested import NextRun, NextRuns
 from forerun.search.board.rows import Row
 from forerun.search.formats.contract import Files
 from forerun.search.formats.launch_of import launch_of

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.board.next_runs import NextRun
+from forerun.search.board.requested import NextRun
 from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.folder import CALIBRATION, TABLE, TuneFolder
 from forerun.search.tune.proposals import run_cells

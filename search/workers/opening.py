@@ -1,12 +1,34 @@
 """Opening of the workers that a user chose."""
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from forerun.search.workers.contract import Workers
-from forerun.search.workers.serial import SerialWorkers
+from forerun.search.workers.contract import ItemOutcome, Work, Workers, attempt
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import shown
+
+
+class SerialWorkers(Workers):
+    """One worker: the caller."""
+
+    name = "serial"
+    count = 1
+
+    def run(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[ItemOutcome]:
+        """Yield the outcome of one item after the other."""
+        for number, item in enumerate(items):
+            result, failure, seconds = attempt(work, common, item)
+            yield ItemOutcome(number=number, item=item, result=result, failure=failure, seconds=seconds)
+
+    def describe(self) -> str:
+        """Return a description of the workers."""
+        return "in this process"
+
+    def close(self) -> None:
+        """Do nothing: no worker was started."""
+
 
 KINDS = ("serial", "processes", "ray")
 

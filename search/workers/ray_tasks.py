@@ -25,8 +25,7 @@ from forerun.search.workers.contract import (
     failure_of,
     lost,
 )
-from forerun.search.workers.handlers import kept_handlers
-from forerun.search.workers.process_tree import family_of, kill
+from forerun.search.workers.process_tree import family_of, kept_handlers, kill
 from forerun.search.workers.processes import few_threads
 from forerun.search.workers.ray_cluster import OPTIONS, first_line, head_of, join, listens, load_ray, node_of
 from forerun.search.workers.sockets import reached_from_outside, tables_readable

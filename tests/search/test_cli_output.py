@@ -22,7 +22,7 @@ from forerun.search.cli import main
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
 from forerun.search.cli.board import print_board
 from forerun.search.cli.brief import with_ranks
-from forerun.search.cli.strategy_text import StrategyText
+from forerun.search.cli.tables import StrategyText
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from forerun.search import search
-from forerun.search.answer.notes.deadlines import SURE, probability_in_time, sure_days
+from forerun.search.answer.notes.goodput import SURE, probability_in_time, sure_days
 
 
 def test_the_interval_is_read_back_as_probabilities() -> None:

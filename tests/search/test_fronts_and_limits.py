@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from forerun.search import search
 from forerun.search.answer.diagnosis.diagnosis import BeyondLimits
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.notes.deadlines import sure_days
+from forerun.search.answer.notes.goodput import sure_days
 from forerun.search.answer.notes.in_time import fewest_in_time
 from forerun.search.cli import main
 from forerun.search.explore.flat.exhaustive import Problem, search_slice

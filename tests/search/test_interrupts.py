@@ -22,7 +22,7 @@ from forerun.search.explore.samplers import driver
 from forerun.search.request.interrupts import EndedEarly, Stopped, signals_as_stops
 from forerun.search.tune import proposals
 from forerun.search.workers.contract import ItemOutcome
-from forerun.search.workers.handlers import kept_handlers
+from forerun.search.workers.process_tree import kept_handlers
 from forerun.search.workers.processes import ProcessWorkers
 
 SEARCH = "search llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 8 --seq-len 512 --framework generic"

@@ -15,7 +15,7 @@ from forerun.search.formats import import_texts
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.formats.launchable import launchable, marked
 from forerun.search.formats.registry import ENTRIES, FormatEntry, formats_of
-from forerun.search.order.launchable import launchable_first
+from forerun.search.order.first_row import launchable_first
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import legal_strategy, of_transformer

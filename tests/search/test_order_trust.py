@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from forerun.search import search
-from forerun.search.answer.explain.why import trust, why
-from forerun.search.answer.notes.pair_order_accuracy import order_holds
+from forerun.search.answer.explain.why import order_holds, trust, why
 from forerun.search.board.rows import Row
 
 

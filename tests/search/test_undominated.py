@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.search import search
-from forerun.search.order.undominated import SAFER, undominated_first
+from forerun.search.order.first_row import SAFER, undominated_first
 
 ROWS = st.lists(st.tuples(st.floats(1.0, 2.0), st.floats(0.0, 1.0)), min_size=1, max_size=12)
 

@@ -11,7 +11,7 @@ import pytest
 from forerun.search.answer.refine import refine
 from forerun.search.answer.searches import search_request
 from forerun.search.answer.trees import with_trees
-from forerun.search.board.trees import TreeRows
+from forerun.search.board.requested import TreeRows
 from forerun.search.cli import main
 from forerun.search.explore.trees.coordinate_descent import Start, best_around
 from forerun.search.explore.trees.judge import Judge

@@ -16,7 +16,7 @@ from forerun.search.cli import progress
 from forerun.search.cli.progress import Waiting, show_progress, working
 from forerun.search.cli.registry import VERBS
 from forerun.search.cli.streams import Escaped, escaped_streams
-from forerun.search.cli.sweep_view import SweepView
+from forerun.search.cli.verbs.sweep import SweepView
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.search.answer.frameworks import lean, other_frameworks
 from forerun.search.answer.notes.making_room import SWITCHES, TRAFFIC
-from forerun.search.answer.switching import switch_words, with_switches
+from forerun.search.answer.other_software import lean, other_frameworks, switch_words, with_switches
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.formats.launchable import marked

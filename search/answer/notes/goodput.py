@@ -1,7 +1,9 @@
-"""Goodput of rows: training time with failures, checkpoints and restarts."""
+"""Goodput of rows (training time with failures and restarts), and the probability of ending in time."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import AnyRow, R
@@ -71,3 +73,43 @@ def _goodput(setting: Setting[AnyContext], row: AnyRow) -> dict[str, float | Non
         steps = found.effective + found.shares["lost_work"]
         data["train_mwh"] = row.train_mwh * found.slowdown * (steps + (1 - steps) * waiting_w / row.watts_per_gpu)
     return data
+
+
+SURE = 0.8
+"""Probability of ending in time from which a number of GPUs is enough."""
+_NORMAL = NormalDist()
+
+
+def probability_in_time(row: AnyRow, days: float) -> float | None:
+    """Compute the probability that a training ends within some days, with failures if they were predicted.
+
+    Steps are log-normal, with the row's interval. The result is None if the length of the training or the interval is
+    unknown.
+    """
+    spread = _spread(row)
+    if spread is None or not days_of(row):
+        return None
+    bias, sigma = spread
+    late = math.log(days / days_of(row)) - bias
+    return _NORMAL.cdf(late / sigma) if sigma else float(late >= 0)
+
+
+def sure_days(row: AnyRow) -> float:
+    """Return the days within which a training ends with probability ``SURE``.
+
+    Without an interval these are the predicted days.
+    """
+    spread = _spread(row)
+    if spread is None:
+        return days_of(row)
+    bias, sigma = spread
+    return days_of(row) * math.exp(bias + _NORMAL.inv_cdf(SURE) * sigma)
+
+
+def _spread(row: AnyRow) -> tuple[float, float] | None:
+    """Return the mean and deviation of the logarithm of measured over predicted steps."""
+    low, high, level = row.step_time_low_s, row.step_time_high_s, row.interval_level
+    if low is None or high is None or level is None or not low > 0:
+        return None
+    ends = math.log(low / row.step_time_s), math.log(high / row.step_time_s)
+    return sum(ends) / 2, (ends[1] - ends[0]) / (2 * _NORMAL.inv_cdf((1 + level) / 2))

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from forerun.search.answer.intervals import certain
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.notes.deadlines import SURE, sure_days
 from forerun.search.answer.notes.divisible import OBJECTIVES, narrowed
-from forerun.search.answer.notes.goodput import days_of, usd_of, with_goodput
+from forerun.search.answer.notes.goodput import SURE, days_of, sure_days, usd_of, with_goodput
 from forerun.search.board.rows import Row
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, of_transformer

@@ -3,9 +3,8 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from forerun.search.answer.frameworks import lean, other_frameworks
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.switching import switch_words, with_switches
+from forerun.search.answer.other_software import lean, other_frameworks, switch_words, with_switches
 from forerun.search.board.rows import Row
 from forerun.search.formats.launchable import marked
 from forerun.search.order.objectives import objective_named

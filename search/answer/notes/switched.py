@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.switching import with_switches
+from forerun.search.answer.other_software import with_switches
 from forerun.search.board.rows import Row
 from forerun.search.request.setting import Setting
 from forerun.spaces.frameworks import all_switches

@@ -2,21 +2,20 @@
 
 import argparse
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.search.cli.progress import show_progress
 from forerun.search.measured.calibrate import Calibrated, calibrate_files, write_calibration
+from forerun.simulator.calibration import Posterior
+from forerun.simulator.calibration.mixture import WIDE
 from forerun.spaces.errors import RequestError
 from forerun.spaces.locks import held
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.table import Table
-
-    from forerun.simulator.calibration import Posterior
 
 
 MOST_SHOWN = 8
@@ -135,8 +134,6 @@ def _print(found: Calibrated, out: Path) -> None:
 
 def _believed(posterior: "Posterior") -> list[str]:
     """Return lines on the noise of runs and on the probability that the machine differs from the catalogue."""
-    from forerun.simulator.calibration.mixture import WIDE
-
     mixture = posterior.mixture
     noise = float(mixture.shares @ posterior.noise) ** 0.5
     wide = sum(

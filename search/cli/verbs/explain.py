@@ -9,11 +9,11 @@ from forerun.search.cli.opgraph import explain_split, is_graph_model
 from forerun.search.files.documents import SCHEMA, dump_json, versions
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import legal_strategy, of_operator_graph, of_transformer
+from forerun.spaces.strategies import Context, Strategy
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from forerun.spaces.strategies import Context, Strategy
 
 MOST_PASSES = 20_000
 """Most passes of a drawn step: about a second."""

@@ -4,17 +4,16 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forerun.search.board.folder import claimed
+from forerun.search.board.sweeps import MANIFEST, read_sweep
 from forerun.search.files.documents import SCHEMA, dump_json, versions
-from forerun.search.formats.exporting import Export, describe, export, load_launch
+from forerun.search.formats.contract import Launch
+from forerun.search.formats.exporting import Export, describe, export, launch_in, load_launch
+from forerun.search.formats.job import Job
 from forerun.search.formats.launchers import SLURM
 from forerun.spaces.errors import RequestError
-
-if TYPE_CHECKING:
-    from forerun.search.formats.contract import Launch
-    from forerun.search.formats.job import Job
+from forerun.spaces.files import write_text
 
 EVERY = "all"
 
@@ -67,17 +66,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _job(args: argparse.Namespace, below: str = "") -> "Job":
     """Return the folder of a launch (``below`` the export's) and its options of Slurm."""
-    from forerun.search.formats.job import Job
-
     options = {name: getattr(args, name) for name in ("partition", "account", "time", "container", "platform")}
     return Job(folder=str((args.out / below).absolute()), **options)
 
 
 def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
     """Return the launches of all searches of a sweep that have rows, and the reasons of others."""
-    from forerun.search.board.sweeps import MANIFEST, read_sweep
     from forerun.search.cli.progress import show_progress
-    from forerun.search.formats.exporting import export, launch_in
 
     sweep = read_sweep(args.run)
     ended = {search.number: search for search in sweep.searches() if search.record.get("rows")}
@@ -97,8 +92,6 @@ def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
 
 def _write(out: Path, result: Export, *, folders: bool) -> dict[str, list[str]]:
     """Write the files of a launch, with ``folders`` each format in a separate one; return their paths."""
-    from forerun.spaces.files import write_text
-
     written: dict[str, list[str]] = {}
     for name, files in result.files.items():
         folder = out / name if folders else out

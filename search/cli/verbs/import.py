@@ -3,16 +3,17 @@
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forerun.search.files.documents import SCHEMA, dump_json
+from forerun.search.formats import Imported
 from forerun.search.formats.importing import import_files
 from forerun.search.formats.shell import Given
+from forerun.search.formats.software import why_relevant
+from forerun.search.formats.table import format_named
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import quoted
-
-if TYPE_CHECKING:
-    from forerun.search.formats import Imported
+from forerun.spaces.frameworks import settings_text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,9 +68,6 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(found: "Imported") -> list[str]:
-    from forerun.search.formats.software import why_relevant
-    from forerun.search.formats.table import format_named
-    from forerun.spaces.frameworks import settings_text
 
     lines = [f"strategy   {found.strategy}", f"format     {found.format} {found.version}"]
     for title, facts in (("workload", found.workload), ("model", found.model)):

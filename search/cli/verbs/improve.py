@@ -4,16 +4,23 @@ import argparse
 import sys
 import time
 from dataclasses import replace
+from typing import Any
 
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from forerun.search.cli.console import open_console, say
 from forerun.search.cli.flags.declaration import Answer
 from forerun.search.cli.flags.parsing import refuse_unserved
+from forerun.search.cli.tables import listing
 from forerun.search.files.documents import dump_json
-from forerun.search.improve import ImproveSource, with_fused_costs, write_plan
+from forerun.search.improve import ImproveSource, model_source, trace_source, with_fused_costs, write_plan
 from forerun.search.improve.summary import summary
 from forerun.simulator.improve import RULES, group_plan, improve, what_ifs
 from forerun.simulator.improve.run_questions import free_messages_s, run_questions
+from forerun.simulator.replay import find_traces
 from forerun.spaces.errors import RequestError, unknown
-from forerun.spaces.units import parse_bytes, with_unit
+from forerun.spaces.units import format_bytes, format_seconds, parse_bytes, parse_rate, with_unit
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,9 +58,6 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(dump_json(document))
         else:
-            from forerun.search.cli.console import open_console
-            from forerun.search.cli.improve_view import print_improvement
-
             print_improvement(open_console(), document)
     return 0
 
@@ -64,11 +68,7 @@ def _source(args: argparse.Namespace) -> ImproveSource:
     Raises:
         RequestError: neither or both of a model and traces are given, or a fact of the training is missing.
     """
-    from forerun.search.cli.reading import ReadingBar
-    from forerun.search.improve import model_source, trace_source
-    from forerun.simulator.replay import find_traces
-    from forerun.spaces.errors import RequestError
-    from forerun.spaces.units import parse_rate, with_unit
+    from forerun.search.cli.progress import ReadingBar
 
     if (args.model is None) == (args.traces is None):
         raise RequestError("improve takes a MODEL with its training, or --traces of a run; give one of the two")
@@ -100,3 +100,57 @@ def _source(args: argparse.Namespace) -> ImproveSource:
         calibration=args.calibration,
         server_bytes_per_s=rate,
     )
+
+
+_SHOWN = 12
+_BUCKETS = {
+    "from": "first", "to": "last", "gradients": "gradients", "bytes": "bytes", "pieces": "pieces",
+    "full at": "ready_s", "sent at": "sent_s",
+}  # fmt: skip
+_TABLES = {
+    "changes": (
+        "Changes, each on top of those above", {"change": "name", "to": "what", "saves": "gain_s", "step": "step_s"},
+    ),
+    "buckets": ("Buckets, in the order of sending", _BUCKETS),
+    "run_what_if": (
+        "What if, on the replayed run", {"change": "name", "to": "what", "step": "step_s", "saves": "gain_s"},
+    ),
+    "what_if": (
+        "What if, per pass over the batch",
+        {"change": "name", "to": "what", "plan as it is": "default_s", "best plan for it": "best_s"},
+    ),
+    "strategies": ("Other strategies", {"change": "name", "to": "what", "saves": "saves_s"}),
+}  # fmt: skip
+
+
+def print_improvement(console: Console, document: dict[str, Any]) -> None:
+    """Print head, changes, buckets, questions and other strategies."""
+    say(console, *_headline(document))
+    if not document["changes"]:
+        say(console, Text("No change of buckets, fusions or pieces makes it faster by more than 0.01 %"))
+    tables: list[RenderableType] = [
+        listing(title, document[key], columns, most=_SHOWN if key == "buckets" else None)
+        for key, (title, columns) in _TABLES.items()
+        if document[key]
+    ]
+    say(console, *tables, *(Text(note, style="dim") for note in document["notes"]))
+
+
+def _headline(document: dict[str, Any]) -> list[Text]:
+    default_s, gain = document["default_step_time_s"], document["gain"]
+    lines = [
+        Text(
+            f"{document['step']}: {format_seconds(default_s)} a step, {format_seconds(document['best_step_time_s'])} "
+            f"with the changes ({abs(gain):.1%} {'less' if gain >= 0 else 'more'}); "
+            f"{format_seconds(document['free_messages_step_time_s'])} if messages took no time",
+            style="bold",
+        ),
+        Text(
+            f"{document['operators']} operators, {document['operators_with_gradients']} with gradients, "
+            f"{format_bytes(document['gradient_bytes'])} exchanged a step"
+        ),
+    ]
+    if (measured_s := document["measured_step_time_s"]) is not None:
+        off = default_s / measured_s - 1
+        lines.append(Text(f"the run took {format_seconds(measured_s)} a step; this model of it differs by {off:+.1%}"))
+    return lines

@@ -4,11 +4,47 @@ import argparse
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from typing import Annotated
 
-from forerun.search.cli.job_document import CommandsDocument
+from pydantic import BaseModel, ConfigDict, Field
+
 from forerun.search.cli.program import dispatch
 from forerun.spaces.documents import read_document, validate
-from forerun.spaces.errors import RequestError
+from forerun.spaces.errors import RequestError, unknown
+
+Word = str | int | float
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CommandDocument(_Part):
+    """One command: a verb with its arguments and flags."""
+
+    verb: str
+    arguments: list[Word] = []
+    flags: dict[str, bool | Word | list[Word]] = {}
+
+    def words(self) -> Iterator[str]:
+        """Yield the command as words."""
+        yield self.verb
+        yield from map(str, self.arguments)
+        for name, value in self.flags.items():
+            if isinstance(value, bool):
+                yield from [f"--{name}"] * value
+            else:
+                for one in value if isinstance(value, list) else [value]:
+                    yield f"--{name}={one}"
+
+
+class CommandsDocument(_Part):
+    """The commands of a file, and the values of their variables."""
+
+    values: dict[str, Word] = {}
+    jobs: Annotated[list[CommandDocument], Field(min_length=1, max_length=10_000)]
+
 
 _REFUSED = {"job": "list its jobs here", "record": "it runs programs, which only the command line may name"}
 _NAME = re.compile(r"\$\{([^{}]{0,100})\}")
@@ -34,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _set(words: list[str]) -> dict[str, str]:
-    from forerun.spaces.errors import RequestError
 
     pairs = [word.partition("=") for word in words]
     for name, equals, _ in pairs:
@@ -49,8 +84,6 @@ def _filled(word: str, values: dict[str, str]) -> str:
     Raises:
         RequestError: a variable has no value.
     """
-    from forerun.spaces.errors import unknown
-
     for name in _NAME.findall(word):
         if name not in values:
             raise unknown("value", name, values)

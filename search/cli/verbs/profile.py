@@ -217,7 +217,7 @@ def _measure(
     """Measure everything; other ranks than 0 only participate in messages."""
     import torch
 
-    from forerun.search.cli.measuring_bar import MeasuringBar
+    from forerun.search.cli.progress import MeasuringBar
     from forerun.search.measured.profiling.journal import ProfilingJournal, measured_lines
     from forerun.search.measured.profiling.run import measure_messages, measure_operators
     from forerun.spaces.locks import held

@@ -4,10 +4,12 @@ import argparse
 
 from forerun.search.cli.arguments import single_request
 from forerun.search.cli.progress import show_progress
+from forerun.search.files.documents import SCHEMA, dump_json, versions
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, of_transformer
 from forerun.search.rollout import Rollout, RolloutPlacement, place
+from forerun.spaces.units import format_seconds
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,8 +28,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(args: argparse.Namespace, setting: Setting, found: tuple[RolloutPlacement, ...]) -> None:
     """Print the placements, fastest first."""
-    from forerun.search.files.documents import SCHEMA, dump_json, versions
-
     if args.json:
         rows = [
             {
@@ -52,7 +52,6 @@ def _print(args: argparse.Namespace, setting: Setting, found: tuple[RolloutPlace
 
     from forerun.search.cli.console import open_console, say
     from forerun.search.cli.tables import table_of
-    from forerun.spaces.units import format_seconds
 
     table = table_of(
         ("|GPUs", ">train", ">generate", ">step", ">generation", ">training", ">reload", ">idle"),

@@ -5,25 +5,28 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from forerun.search.board.folder import claimed
+from forerun.search.board.folder import claimed, write_folder
 from forerun.search.cli.arguments import check_kind, check_transformer, request_of, workers_of
-from forerun.search.cli.grouped import search_on_groups
 from forerun.search.cli.measuring import check_measuring, with_proposals, write_proposals
-from forerun.search.cli.sampling import exploring_of, samples_stages, suited
+from forerun.search.cli.progress import Walk, show_progress
+from forerun.search.cli.sampling import exploring_of, samples_stages, search_on_groups, suited
 from forerun.search.cli.trees import check_varying, varied, write_trees
+from forerun.search.files.documents import dump_json
 from forerun.search.request.choices import choices_of
 from forerun.search.request.interrupts import EndedEarly
-from forerun.search.request.kinds import TRANSFORMERS, kind_named
+from forerun.search.request.kinds import TRANSFORMERS, kind_named, kind_of
+from forerun.search.request.model_kind import AnyContext
+from forerun.search.request.request import DEFAULT_TOP, Request
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import Setting, of_operator_graph
+from forerun.search.request.setting import Setting, has_transformer, of_operator_graph, of_transformer
+from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.units import parse_seconds, parse_share, with_unit
 
 if TYPE_CHECKING:
     from forerun.search.answer.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
-    from forerun.search.request.model_kind import AnyContext
-    from forerun.search.request.request import Request
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,9 +94,6 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
 
 def _write(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard") -> None:
     """Write the requested files, and print the leaderboard even if a file cannot be written."""
-    from forerun.search.board.folder import write_folder
-    from forerun.search.files.documents import dump_json
-
     try:
         if args.out is not None:
             write_folder(args.out, board)
@@ -137,8 +137,6 @@ def _by_precision(args: argparse.Namespace, request: "Request") -> "dict[str, Se
 def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderboard":
     """Search, and add requested supplements to the rows; print the JSON answer of an error before raising it."""
     from forerun.search.answer.diagnosis.no_answer import NoAnswer
-    from forerun.search.files.documents import dump_json
-    from forerun.search.request.setting import of_transformer
 
     if setting.context.cluster.groups:
         return search_on_groups(args, of_transformer(setting))
@@ -154,7 +152,6 @@ def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderb
         if args.refine is None:
             return board
         from forerun.search.answer.refine import refine
-        from forerun.search.cli.progress import show_progress
 
         return varied(args, setting, refine(board, setting, _shown(args), show_progress), workers_of(args))
     except EndedEarly:
@@ -168,7 +165,6 @@ def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderb
 
 def _flat_or_staged(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderboard":
     from forerun.search.answer.searches import search_request
-    from forerun.search.cli.progress import Walk, show_progress
 
     workers, exploring, note = workers_of(args), exploring_of(args), ""
     if exploring is None and args.sampler == "auto":
@@ -212,10 +208,6 @@ def _beside(
 ) -> "Leaderboard":
     """Search, and compare the user's run with the best row at the same level of fidelity."""
     from forerun.search.answer.baseline import context_of, stand_beside, stand_split_beside
-    from forerun.search.request.kinds import kind_of
-    from forerun.search.request.setting import has_transformer, of_operator_graph
-    from forerun.simulator import score as simulator_score
-    from forerun.spaces.strategies.stage_laws import broken_laws
 
     kind = kind_of(setting.context)
     score = simulator_score if args.refine is None else kind.event_scores
@@ -240,6 +232,4 @@ def _searched(args: argparse.Namespace) -> int | None:
 
 def _shown(args: argparse.Namespace) -> int:
     """Return the number of rows to show."""
-    from forerun.search.request.request import DEFAULT_TOP
-
     return DEFAULT_TOP if args.top is None else int(args.top)

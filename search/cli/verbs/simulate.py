@@ -6,18 +6,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.cli.arguments import single_request
-from forerun.search.cli.disturbances import disturbance_of
-from forerun.search.cli.opgraph import is_graph_model
-from forerun.search.cli.step_files import refuse_step_files, write_step_files
+from forerun.search.cli.events import disturbance_of, refuse_step_files, write_step_files
+from forerun.search.cli.opgraph import is_graph_model, row_document
+from forerun.search.request.kinds import kind_of
+from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.resolve import resolve
-from forerun.search.request.setting import Setting, has_transformer
+from forerun.search.request.setting import Setting, has_transformer, legal_strategy, of_operator_graph, of_transformer
+from forerun.simulator import score
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import write_text
+from forerun.spaces.schedules import Programs, orders_text, programs_of, read_orders
 
 if TYPE_CHECKING:
     from forerun.search.board.rows import Row
-    from forerun.search.request.model_kind import AnyContext
     from forerun.simulator.events import EventResult
-    from forerun.spaces.schedules import Programs
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,7 +53,6 @@ def _say(
     tree: "dict[str, Any] | None",
 ) -> None:
     """Print the prediction as tables or as one JSON document."""
-    from forerun.search.cli.opgraph import row_document
     from forerun.search.files.documents import dump_json
 
     more: dict[str, Any] = {}
@@ -90,8 +91,6 @@ def _strategy(
 ) -> "tuple[Row[Any], EventResult | None, dict[str, Any] | None]":
     """Predict a flat strategy, and write the requested files."""
     from forerun.search.api import simulate_setting
-    from forerun.search.request.setting import of_operator_graph, of_transformer
-    from forerun.simulator import score
 
     if args.write_tree is not None:
         from forerun.search.explore.trees.named_trees import write_tree
@@ -104,7 +103,6 @@ def _strategy(
     events = _events(setting, args)
     if events is None:
         return simulate_setting(setting, args.strategy, score=score), None, None
-    from forerun.search.request.kinds import kind_of
 
     scored = partial(kind_of(setting.context).result_scores, result=events)
     row = simulate_setting(setting, args.strategy, score=scored)
@@ -122,7 +120,6 @@ def _grouped(setting: Setting, args: argparse.Namespace) -> "tuple[Row, EventRes
         RequestError: the event level is not requested, or the stages do not fit the groups.
     """
     from forerun.search.explore.groups.group_rows import simulate_groups
-    from forerun.spaces.errors import RequestError
 
     if args.fidelity == "analytic":
         raise RequestError("groups of nodes that differ are simulated event by event; drop --fidelity analytic")
@@ -142,8 +139,6 @@ def _tree(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "tuple[Ro
     """
     from forerun.search.answer.trees import simulate_tree
     from forerun.search.opgraph.tree import simulate_graph_tree
-    from forerun.search.request.setting import of_operator_graph, of_transformer
-    from forerun.spaces.errors import RequestError
 
     if args.fidelity == "analytic":
         raise RequestError("a tree is simulated event by event: closed forms know flat strategies; drop --fidelity")
@@ -169,8 +164,6 @@ def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventR
     Raises:
         RequestError: an option needs events.
     """
-    from forerun.spaces.errors import RequestError
-
     if args.fidelity != "events":
         refuse_step_files(args)
         disturbance_of(args)
@@ -179,10 +172,7 @@ def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventR
         if args.orders is not None:
             raise RequestError("--orders needs --fidelity events: closed forms know the schedules only")
         return None
-    from forerun.search.request.kinds import kind_of
-    from forerun.search.request.setting import legal_strategy, of_transformer
     from forerun.simulator.assignment.of_strategy import assign
-    from forerun.spaces.schedules import read_orders
 
     strategy = legal_strategy(setting, args.strategy)
     orders: Programs = ()
@@ -199,10 +189,7 @@ def _write_orders(setting: Setting, args: argparse.Namespace) -> None:
     Raises:
         RequestError: the strategy is illegal, or the file cannot be written.
     """
-    from forerun.search.request.setting import legal_strategy
     from forerun.simulator.assignment.of_strategy import assign
-    from forerun.spaces.files import write_text
-    from forerun.spaces.schedules import orders_text, programs_of
 
     strategy = legal_strategy(setting, args.strategy)
     shape = assign(setting.context, strategy).shape

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,17 +10,25 @@ from forerun.search.answer.searches import search_request
 from forerun.search.cli.arguments import request_of, workers_of
 from forerun.search.cli.progress import Walk
 from forerun.search.files.documents import dump_json
+from forerun.search.formats.job import Job
 from forerun.search.request.interrupts import EndedEarly
+from forerun.search.request.kinds import kind_named
+from forerun.search.tune.candidates import CANDIDATES, TuningCandidates
+from forerun.search.tune.folder import TuneFolder
+from forerun.search.tune.launchers import RunLauncher, launcher_named
+from forerun.search.tune.loop import TuningLimits, TuningWatch
+from forerun.search.tune.run import RunState
+from forerun.search.tune.summary import TuneSummary, plan_of, sentences
 from forerun.search.tune.tuning import TuningRequest, tune
+from forerun.spaces.errors import RequestError
+from forerun.spaces.units import format_seconds
 
 if TYPE_CHECKING:
-    from forerun.search.tune.folder import TuneFolder
+    from rich.table import Table
 
 
 def run(args: argparse.Namespace) -> int:
     """Search, run, and print the measurements; return 1 without a successful run."""
-    from forerun.search.cli.tune_view import Terminal, print_summary
-
     tuning, walk, folders = _tuning(args), Walk(), list["TuneFolder"]()
     search = partial(
         search_request,
@@ -46,13 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tuning(args: argparse.Namespace) -> TuningRequest:
-    from forerun.search.formats.job import Job
     from forerun.search.request.choices import choices_of
-    from forerun.search.request.kinds import kind_named
-    from forerun.search.tune.candidates import CANDIDATES
-    from forerun.search.tune.launchers import launcher_named
-    from forerun.search.tune.loop import TuningLimits
-    from forerun.search.tune.tuning import TuningRequest
     from forerun.search.tune.until import parse_until
 
     until_s = None if args.until is None else parse_until(args.until)
@@ -71,3 +74,97 @@ def _tuning(args: argparse.Namespace) -> TuningRequest:
         resume=args.resume,
         on_interrupt=args.on_interrupt,
     )
+
+
+class Terminal(TuningWatch):
+    """Terminal output of a tuning: progress on stderr, and consent before every launch unless given for all."""
+
+    def __init__(self, limits: TuningLimits, *, yes: bool) -> None:
+        self._limits, self._yes, self._said = limits, yes, dict[int, int]()
+
+    def searched(self, candidates: "TuningCandidates") -> None:
+        """Print the number of unlaunchable rows among the best, and the reason of the first one."""
+        if candidates.refused:
+            rows = len(candidates.rows) + len(candidates.refused)
+            name, reason = next(iter(candidates.refused.items()))
+            _say(f"{len(candidates.refused)} of the {rows} best rows have no launch script, the first {name}: {reason}")
+
+    def approve(self, state: "RunState", launcher: "RunLauncher", spent_gpu_s: float) -> bool:
+        """Print the runs, their place and their time, and ask for consent.
+
+        Raises
+        ------
+        RequestError
+            Standard input is not a terminal.
+        """
+        for text in plan_of(state, launcher, self._limits, spent_gpu_s):
+            _say(text)
+        if self._yes:
+            return True
+        if not sys.stdin.isatty():
+            raise RequestError("nobody can be asked here; add --yes to launch runs as they are shown above")
+        print("forerun: launch it? [y]es, [a]ll that follow too, [N]o: ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline().strip().lower()
+        self._yes = answer in ("a", "all")
+        return self._yes or answer in ("y", "yes")
+
+    def launched(self, state: "RunState", launcher: "RunLauncher") -> None:
+        """Print the path of the log."""
+        if launcher.name == "dry":
+            _say(f"run {state.run.name}: {state.handle}")
+        else:
+            _say(f"run {state.run.name}: launched, log {state.log}")
+
+    def stepped(self, state: "RunState", steps: Sequence[float]) -> None:
+        """Print the progress of a run, at most ten times."""
+        tenth = 10 * len(steps) // state.run.steps
+        if self._said.get(state.run.number) != tenth:
+            self._said[state.run.number] = tenth
+            _say(f"run {state.run.name}: step {len(steps)} of {state.run.steps}, {format_seconds(steps[-1])}")
+
+    def ended(self, state: "RunState") -> None:
+        """Print the outcome of a run."""
+        result = state.result
+        assert result is not None
+        if not result.measured or result.step_s is None:
+            _say(f"run {state.run.name}: {result.status}: {result.text}")
+            return
+        off = result.step_s / state.run.predicted_s - 1
+        more = f"; {result.text}" if result.status == "stopped" else ""
+        _say(f"run {state.run.name}: {format_seconds(result.step_s)} a step, {off:+.1%} against the prediction{more}")
+
+
+def print_summary(summary: TuneSummary) -> None:
+    """Print the runs, the errors of the predictions, and the launch to use."""
+    from rich.text import Text
+
+    from forerun.search.cli.console import open_console, say
+
+    console, document = open_console(), summary.document
+    say(console, _table(summary))
+    for text in sentences(document):
+        say(console, Text(text))
+
+
+def _table(summary: TuneSummary) -> "Table":
+    """Return the runs: the measured ones, fastest first, then the others in their order."""
+    from forerun.search.cli.tables import table_of
+
+    rows = []
+    place = {number: row for row, number in enumerate(summary.document["leaderboard"])}
+    for state in sorted(summary.states, key=lambda one: place.get(one.run.number, len(place))):
+        run, result = state.run, state.result
+        cells = [run.name, str(run.rank), format_seconds(run.predicted_s)]
+        if result is not None and result.measured and result.step_s is not None:
+            cells += [format_seconds(result.step_s), f"{result.step_s / run.predicted_s - 1:+.1%}"]
+        else:
+            cells += ["under way" if result is None else result.status, ""]
+        peak = result.peak_gib if result is not None else None
+        cells += [f"{run.predicted_peak_gib:.1f}" if peak is None else f"{peak:.1f}", f"{run.risk:.0%}", run.strategy]
+        rows.append(cells)
+    figures = (">run", ">row", ">predicted", ">measured", ">off", ">GiB", ">OOM risk")
+    return table_of([*figures, "strategy"], rows)
+
+
+def _say(text: str) -> None:
+    print(f"forerun: {text}", file=sys.stderr, flush=True)

@@ -8,13 +8,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from forerun.search.measured.validate import Predictions, RunSet, Summary, load_runs, summarise
-from forerun.search.measured.validate.report import worst_rows, write_predictions
+from forerun.search.measured.validate import Predictions, RunSet, Summary, load_runs, predict, summarise
+from forerun.search.measured.validate.report import (
+    counts_table,
+    figures_tables,
+    worst_json,
+    worst_rows,
+    worst_table,
+    write_predictions,
+)
+from forerun.simulator import ScoreTable
 from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Context
 
 if TYPE_CHECKING:
     from forerun.search.board.evidence import NearestRuns
-    from forerun.simulator import ScoreTable
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,8 +82,6 @@ def _say(
     """Print the figures as tables or as one JSON document; ``shared``: numbers of runs by the properties shared with
     the nearest published runs.
     """
-    from forerun.search.measured.validate.report import worst_json
-
     if args.json:
         document = {**summary.to_json(), "evidence": dict(shared)}
         if covered is not None:
@@ -96,7 +102,6 @@ def _evidence(context: Any) -> "NearestRuns | None":
     """Return the runs behind a prediction's interval; None for operator graphs."""
     from forerun.search.answer.evidence import evidence_of
     from forerun.search.board.evidence import OWN_RUNS
-    from forerun.spaces.strategies import Context
 
     if context.correction is not None:
         return OWN_RUNS
@@ -110,7 +115,6 @@ def _predicted(args: argparse.Namespace, runs: RunSet) -> Predictions:
         RequestError: contention is requested without events.
     """
     from forerun.search.cli.progress import show_progress
-    from forerun.search.measured.validate import predict
 
     if args.fidelity != "events":
         if args.contention:
@@ -128,7 +132,6 @@ def _played(contention: bool, context: Any, table: Any) -> "ScoreTable":
 def _print(summary: Summary, predictions: Predictions, worst: list[int], shared: Counter[str]) -> None:
     """Print tables: figures, worst rows, skipped rows, filled blanks and broken laws."""
     from forerun.search.cli.console import fits, open_wide_console
-    from forerun.search.measured.validate.report import counts_table, figures_tables, worst_table
 
     console = open_wide_console()
     for table in figures_tables(summary, lambda table: fits(table, console)):

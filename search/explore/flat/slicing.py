@@ -15,8 +15,7 @@ from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.scorer import Progress, Scorer
 from forerun.search.workers.contract import Failure, ItemOutcome, Workers, WorkersLostError
-from forerun.search.workers.opening import Choice, cores, open_workers
-from forerun.search.workers.serial import SerialWorkers
+from forerun.search.workers.opening import Choice, SerialWorkers, cores, open_workers
 from forerun.simulator import score as simulator_score
 from forerun.spaces.errors import ForerunError, RequestError
 

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from forerun.search.board.found import FoundTrees
+from forerun.search.board.requested import TreeRow
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
-from forerun.search.board.trees import TreeRow
 from forerun.search.explore.planned.plan import Plan, plan_tree
 from forerun.search.explore.planned.planning import plans_of
 from forerun.search.explore.trees.descents import LEAST, check_objective

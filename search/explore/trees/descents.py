@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from forerun.search.board.found import FoundTrees
-from forerun.search.board.trees import TreeRow
+from forerun.search.board.requested import TreeRow
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import OnProgress
 from forerun.spaces.errors import RequestError

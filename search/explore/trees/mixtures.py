@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from forerun.search.board.found import FoundTrees
+from forerun.search.board.requested import TreeRow
 from forerun.search.board.rows import Row, rows_from
-from forerun.search.board.trees import TreeRow
 from forerun.search.explore.trees.descents import LEAST, Descents, check_objective
 from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.scorer import OnProgress

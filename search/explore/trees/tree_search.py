@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.search.board.found import FoundTrees
+from forerun.search.board.requested import TreeRow
 from forerun.search.board.rows import Row
-from forerun.search.board.trees import TreeRow
 from forerun.search.explore.flat.exhaustive import Problem
 from forerun.search.explore.flat.slicing import search_with
 from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE

@@ -1,4 +1,4 @@
-"""Output files of a simulated step: a trace, a picture, execution traces for other simulators."""
+"""Flags of event-level steps: unequal replicas, and output files (trace, picture, execution traces)."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from forerun.search.request.model_kind import AnyContext
     from forerun.search.request.setting import Setting
-    from forerun.simulator.events import EventResult
+    from forerun.simulator.events import Disturbance, EventResult
 
 
 def refuse_step_files(args: argparse.Namespace) -> None:
     """Refuse files without events.
 
-    Raises:
+    Raises
+    ------
         RequestError: a file is requested.
     """
     from forerun.spaces.errors import RequestError
@@ -25,7 +26,8 @@ def refuse_step_files(args: argparse.Namespace) -> None:
 def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", result: "EventResult") -> None:
     """Write the requested files.
 
-    Raises:
+    Raises
+    ------
         RequestError: a file cannot be written, or its suffix is unknown.
     """
     from forerun.spaces.errors import RequestError
@@ -47,7 +49,8 @@ def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", r
 def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
     """Write trace and picture if requested.
 
-    Raises:
+    Raises
+    ------
         RequestError: a file cannot be written, or its suffix is unknown.
     """
     from forerun.simulator.events import timeline_html, timeline_svg, write_trace
@@ -61,3 +64,24 @@ def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
         if drawn is None:
             raise RequestError(f"--timeline writes .svg or .html, but got {args.timeline}")
         write_text(args.timeline, drawn(result))
+
+
+def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
+    """Return the disturbance of the flags, None without any.
+
+    Raises
+    ------
+        RequestError: the flags need ``--fidelity events``, or a seed is given without jitter.
+    """
+    from forerun.simulator.events import Disturbance
+    from forerun.spaces.errors import RequestError
+
+    if args.seed is not None and args.jitter is None:
+        raise RequestError("--seed is that of the jitter; add --jitter")
+    if args.jitter is None and not args.slow and not args.every_replica:
+        return None
+    if args.fidelity == "analytic" or (args.fidelity is None and args.tree is None):
+        raise RequestError("--jitter, --slow and --every-replica need --fidelity events: closed forms know one replica")
+    return Disturbance(
+        seed=args.seed or 0, jitter=args.jitter or 0.0, slow=dict(args.slow), every_replica=bool(args.every_replica)
+    )

@@ -1,4 +1,4 @@
-"""Results of a search over strategy trees, and their JSON form."""
+"""Parts of a leaderboard on request: strategy trees, and runs to measure next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,8 +41,11 @@ class TreeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRows:
-    """Trees in rank order. ``starts``: number of flat starts; ``judged``: trees with checked laws and memory;
-    ``simulated``: simulated trees. ``gain``: gain of the best tree over the best flat row."""
+    """Trees in rank order, with the counts of their search.
+
+    ``starts``: number of flat starts; ``judged``: trees with checked laws and memory; ``simulated``: simulated trees.
+    ``gain``: gain of the best tree over the best flat row.
+    """
 
     rows: tuple[TreeRow, ...]
     starts: int
@@ -58,4 +61,39 @@ class TreeRows:
             "simulated": self.simulated,
             "gain": self.gain,
             "rows": [row.to_json() for row in self.rows],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRun:
+    """One run to measure.
+
+    ``gain``: expected decrease of the final choice's regret (for accuracy: of the mean uncertainty), as a share of the
+    step time.
+    """
+
+    row: Row
+    gain: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the run as plain data."""
+        return {"strategy": self.row.name, "rank": self.row.rank, "gpus": self.row.gpus, "gain": self.gain}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRuns:
+    """Runs to measure, most useful first; ``regret``: expected loss of the present choice."""
+
+    rule: str
+    regret: float
+    runs: tuple[NextRun, ...]
+    measured: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the proposal as plain data."""
+        return {
+            "rule": self.rule,
+            "expected_regret": self.regret,
+            "measured_among_candidates": self.measured,
+            "runs": [run.to_json() for run in self.runs],
         }
