@@ -6,6 +6,7 @@ import pytest
 
 import forerun.search.explore.flat.exhaustive as exhaustive
 import forerun.search.explore.flat.sample as sample
+from forerun.search.explore.flat.best import best_row
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult, search_slice
 from forerun.search.explore.flat.sample import search_space
 from forerun.search.request.setting import Setting
@@ -80,3 +81,20 @@ def test_nothing_is_passed_over_where_nothing_fits(make_setting: Callable[..., S
     assert found.feasible == 0
     assert "slower" not in found.rejected
     assert found.closest is not None and len(found.closest)
+
+
+@pytest.mark.parametrize("objective", ["throughput", "cost"])
+@pytest.mark.parametrize("share", [0.5, 1.0 + 1e-9, 1.05, 2.0])
+def test_the_best_below_a_number_of_device_seconds_is_the_best_of_all(
+    make_setting: Callable[..., Setting], objective: str, share: float
+) -> None:
+    setting = make_setting(gpus="16..32")
+    problem = problem_of(setting, objective, top=1)
+    whole = search_slice(problem, 0, problem.space.size)
+    first = best_row(setting, objective=objective)
+    assert first is not None
+    piece = search_space(problem, device_s=share * first.gpus * first.step_time_s)
+
+    if share > 1:
+        assert best(piece) == best(whole)
+    assert piece.rejected["slower"] > 0 and piece.legal == whole.legal
