@@ -67,6 +67,14 @@ def crossings_of(
     levels: Sequence[Level], source: NDArray[np.int64], target: NDArray[np.int64], case: NDArray[np.int64] | int = 0
 ) -> tuple[NDArray[np.int64], Floats]:
     """Compute ``crossings`` for arrays of senders and receivers; only pairs of one ``case`` send at the same time."""
+    distance, senders = crossing_senders(levels, source, target, case)
+    return distance, senders / distance
+
+
+def crossing_senders(
+    levels: Sequence[Level], source: NDArray[np.int64], target: NDArray[np.int64], case: NDArray[np.int64] | int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distances as ``crossings_of``, and the number of devices that send over each crossed link."""
     crossed = np.full(len(source), max(len(levels) - 1, 0))
     for number, level in reversed(list(enumerate(levels[:-1]))):
         crossed[source // level.size == target // level.size] = number
@@ -77,7 +85,7 @@ def crossings_of(
     # Every sender counts once for each link that it uses.
     senders = np.unique(group * many + source) // many
     behind, count = np.unique(senders, return_counts=True)
-    return distance, count[np.searchsorted(behind, group)] / distance
+    return distance, count[np.searchsorted(behind, group)]
 
 
 def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayLike) -> Floats:

@@ -125,13 +125,15 @@ class GraphContext:
         return forward[0], backward[0]
 
     def paced(
-        self, forward_NL: Floats, backward_NL: Floats, host_N: Floats, own_NL: Floats | float = 1.0
+        self, forward_NL: Floats, backward_NL: Floats, host_N: Floats, launched_NL: Floats | None = None
     ) -> tuple[Floats, Floats]:
         """Return the seconds of kernels with their waits for a host that issues a pass in ``host_N`` seconds.
 
-        ``own_NL``: 1 for operators of the device; other operators take no time.
+        ``launched_NL``: 1 for operators that the host issues (None: all operators of the model but views).
         """
-        launched = np.where(self.layers.is_kind(Kind.VIEW), 0.0, np.broadcast_to(own_NL, forward_NL.shape))
+        launched = launched_NL
+        if launched is None:
+            launched = np.broadcast_to(np.where(self.layers.is_kind(Kind.VIEW), 0.0, 1.0), forward_NL.shape)
         host_N = np.broadcast_to(host_N, len(forward_NL))
         if self.inference:
             return in_order(forward_NL, launched, host_N), backward_NL

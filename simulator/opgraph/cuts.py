@@ -23,7 +23,8 @@ def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
     fewer runs suffice, the runs with most operators are divided in two.
     """
     total = [0.0, *map(float, np.cumsum(seconds_L))]
-    low, high = float(seconds_L.max()), total[-1]
+    low = max(float(seconds_L.max()), total[-1] / parts)
+    high = min(low + float(seconds_L.max()), total[-1])  # every run but the last fills at least ``low``
     while high - low > PRECISION * high:
         middle = (low + high) / 2
         starts = _filled(total, middle, parts)

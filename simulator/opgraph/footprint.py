@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.layers import Floats
@@ -47,26 +48,62 @@ def footprint(model: GraphModel, cuts: Mapping[str, Cuts], stored: Mapping[str, 
 
     ``stored``: cuts of stored outputs that differ from their cuts when computed.
     """
-    share = {name: 1.0 / output_parts(one) for name, one in cuts.items()}
-    stored_share = share | {name: 1.0 / output_parts(one) for name, one in (stored or {}).items() if name in cuts}
-    for operator in model.operators:
-        if operator.name in share and not (operator.macs or operator.kind in IN_PLACE | _FORGETS):
-            for name in operator.inputs:
-                stored_share[name] = max(stored_share.get(name, 0.0), share[operator.name])
-    size = {operator.name: float(operator.output_elements) for operator in model.operators}
-    kept, working = np.zeros(len(size)), np.zeros(len(size))
-    for place, operator in enumerate(model.operators):
-        if operator.name not in share:
-            continue
-        each = share[operator.name]
-        kept[place] = stored_share[operator.name] * size[operator.name]
-        if operator.kind in IN_PLACE:
-            below = max((stored_share.get(name, 0.0) * size[name] for name in operator.inputs), default=0.0)
-            kept[place] = max(kept[place] - below, 0.0) if operator.kind is not Kind.LOSS else 0.0
-        # The model's own input is kept by the operators that read it.
-        kept[place] += 0.0 if operator.inputs else each * operator.input_elements
-        working[place] = each * (operator.output_elements + operator.input_elements)
-    return Footprint(kept_L=kept, working_L=working)
+    facts = _facts(model)
+    names = [operator.name for operator in model.operators]
+    own = np.array([name in cuts for name in names])
+    share = np.array([1.0 / output_parts(cuts[name]) if name in cuts else 0.0 for name in names])
+    stored_share = share.copy()
+    for name, one in (stored or {}).items():
+        if name in cuts:
+            stored_share[names.index(name)] = 1.0 / output_parts(one)
+    np.maximum.at(stored_share, facts.read_K, share[facts.keeper_K])
+    held = stored_share * facts.output_L
+    below = np.zeros(len(names))
+    np.maximum.at(below, facts.reader_E, held[facts.maker_E])
+    kept = np.where(facts.in_place_L, np.maximum(held - below, 0.0), held)
+    # The model's own input is kept by the operators that read it.
+    kept = np.where(facts.loss_L, 0.0, kept) + share * facts.first_L
+    return Footprint(kept_L=np.where(own, kept, 0.0), working_L=share * (facts.output_L + facts.input_L))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """A model as arrays: elements, kinds, and who reads whose output.
+
+    ``maker_E`` and ``reader_E`` are all edges, ``read_K`` and ``keeper_K`` those whose reader keeps its input as it was
+    read. ``first_L``: elements of the model's input that an operator reads.
+    """
+
+    output_L: Floats
+    input_L: Floats
+    first_L: Floats
+    in_place_L: NDArray[np.bool_]
+    loss_L: NDArray[np.bool_]
+    maker_E: NDArray[np.int64]
+    reader_E: NDArray[np.int64]
+    read_K: NDArray[np.int64]
+    keeper_K: NDArray[np.int64]
+
+
+@lru_cache(maxsize=64)
+def _facts(model: GraphModel) -> _Facts:
+    operators = model.operators
+    places = {operator.name: place for place, operator in enumerate(operators)}
+    edges = [(places[name], place) for place, operator in enumerate(operators) for name in operator.inputs]
+    maker, reader = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+    keeps = np.array([not (operator.macs or operator.kind in IN_PLACE | _FORGETS) for operator in operators])
+    inputs = np.array([float(operator.input_elements) for operator in operators])
+    return _Facts(
+        output_L=np.array([float(operator.output_elements) for operator in operators]),
+        input_L=inputs,
+        first_L=np.where([bool(operator.inputs) for operator in operators], 0.0, inputs),
+        in_place_L=np.array([operator.kind in IN_PLACE for operator in operators]),
+        loss_L=np.array([operator.kind is Kind.LOSS for operator in operators]),
+        maker_E=maker,
+        reader_E=reader,
+        read_K=maker[keeps[reader]],
+        keeper_K=reader[keeps[reader]],
+    )
 
 
 def beyond_kept(kept_L: Floats, working_L: Floats) -> float:

@@ -87,8 +87,11 @@ def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N:
 
     ``ranks_N``: replicas; ``stride_N``: their distance in devices.
     """
-    size, share = np.maximum(messages.bytes_NB, 1.0), context.profile.gradient_share
-    return messages.sent_NB * reduce_s(context.cluster, size, ranks_N[:, None], stride_N[:, None], share)
+    wire = np.zeros(messages.bytes_NB.shape)
+    row, bucket = np.nonzero(messages.bytes_NB)
+    size, share = np.maximum(messages.bytes_NB[row, bucket], 1.0), context.profile.gradient_share
+    wire[row, bucket] = reduce_s(context.cluster, size, ranks_N[row], stride_N[row], share)
+    return wire
 
 
 def hidden_exchange_s(

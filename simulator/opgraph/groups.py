@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from forerun.simulator.costs.collectives.groups import strides_of
-from forerun.simulator.layouts.price import crossings_of
+from forerun.simulator.layouts.price import crossing_senders
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.spaces.clusters.cluster import Level
@@ -73,16 +73,15 @@ def _halo_ways(levels: tuple[Level, ...], replicas: int, grid: tuple[int, ...]) 
         ends += [(low, high, axis), (high, low, axis)]
     source, target = (np.concatenate([one[end] for one in ends]) for end in (0, 1))
     axis_M = np.concatenate([np.full(len(low), axis) for low, _, axis in ends])
-    ways, way_M = np.unique(np.stack(crossings_of(levels, source, target), axis=1), axis=0, return_inverse=True)
+    distance, senders = crossing_senders(levels, source, target)
+    ways, way_M = np.unique(distance * (places.size + 1) + senders, return_inverse=True)
+    distance, senders = np.divmod(ways, places.size + 1)
     counts = np.zeros((places.size, len(ways), AXES), dtype=np.int64)
     np.add.at(counts, (source, way_M.reshape(-1), axis_M), 1)
-    patterns = np.unique(counts.reshape(places.size, -1), axis=0)
+    patterns = np.array(list({pattern.tobytes(): pattern for pattern in counts.reshape(places.size, -1)}.values()))
+    each = list(zip(distance.tolist(), (senders / distance).tolist(), strict=True))
     less = np.all(patterns[:, None] <= patterns[None], axis=2) & np.any(patterns[:, None] < patterns[None], axis=2)
     return tuple(
-        tuple(
-            ((int(distance), float(share)), tuple(messages))
-            for (distance, share), messages in zip(ways, pattern.tolist(), strict=True)
-            if any(messages)
-        )
+        tuple((way, tuple(messages)) for way, messages in zip(each, pattern.tolist(), strict=True) if any(messages))
         for pattern in patterns[~less.any(axis=1)].reshape(-1, len(ways), AXES)
     )

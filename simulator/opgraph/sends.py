@@ -5,31 +5,30 @@ after the sum of all times up to k plus, for every further job, the longest of t
 most S stages; M messages of all pipelines.
 """
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.simulator.layouts.price import crossings_of, sent_s
+from forerun.simulator.layouts.price import crossing_senders, sent_s
 from forerun.simulator.opgraph.groups import distinct_replicas
 from forerun.simulator.opgraph.layers import Floats
+from forerun.simulator.opgraph.stage_cuts import Cuts, Ints
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.opgraph import GraphModel
 
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutMessages:
-    """Messages of the stages of one cut for one segment in one direction, in the order of sending.
+class StageMessages:
+    """Messages between the stages of cuts for one segment in one direction, by cut in the order of sending.
 
-    ``stage_M`` sends ``elements_M`` per sample to ``reader_M``. Seconds from the start of a pass: ``made_M`` until the
-    message is ready, ``needs_M`` until the reader needs it. ``pass_M``: seconds of the sending pass.
+    ``stage_M`` of ``cut_M`` sends ``elements_M`` per sample to ``reader_M``. Seconds from the start of a pass:
+    ``made_M`` until the message is ready, ``needs_M`` until the reader needs it. ``pass_M``: seconds of the sending
+    pass.
     """
 
+    cut_M: Ints
     stage_M: Ints
     reader_M: Ints
     elements_M: Floats
@@ -38,79 +37,72 @@ class CutMessages:
     pass_M: Floats
 
 
-NOTHING = CutMessages(
-    stage_M=np.zeros(0, dtype=np.int64),
-    reader_M=np.zeros(0, dtype=np.int64),
-    elements_M=np.zeros(0),
-    made_M=np.zeros(0),
-    needs_M=np.zeros(0),
-    pass_M=np.zeros(0),
+_NONE, _NO_SECONDS = np.zeros(0, dtype=np.int64), np.zeros(0)
+NOTHING = StageMessages(
+    cut_M=_NONE,
+    stage_M=_NONE,
+    reader_M=_NONE,
+    elements_M=_NO_SECONDS,
+    made_M=_NO_SECONDS,
+    needs_M=_NO_SECONDS,
+    pass_M=_NO_SECONDS,
 )
 
 
-def cut_messages(model: GraphModel, starts: tuple[int, ...], seconds_L: Floats, *, backward: bool) -> CutMessages:
-    """Return the messages for one segment between stages with first operators ``starts``.
+def crossing_messages(model: GraphModel, cuts: Cuts, seconds_CL: Floats, *, backward: bool) -> StageMessages:
+    """Return the messages for one segment between the stages of every cut.
 
-    A forward pass sends an output to every other stage that reads it, a ``backward`` pass returns its gradient.
-    ``seconds_L``: seconds of the operators in the order of the pass.
+    A forward pass sends an output to every other stage that reads it, a ``backward`` pass returns its gradient, summed
+    over the readers of one stage. ``seconds_CL``: seconds of the operators.
     """
-    count = len(seconds_L)
-    ready, ends = np.cumsum(seconds_L), (*starts[1:], count)
-    begins = tuple(count - end for end in ends) if backward else starts
-    lasts = tuple(count - 1 - begin for begin in starts) if backward else tuple(end - 1 for end in ends)
-    started = [ready[begin] - seconds_L[begin] for begin in begins]
-    rows = [
-        (
-            stage,
-            reader,
-            elements,
-            ready[place] - started[stage],
-            ready[read] - seconds_L[read] - started[reader],
-            ready[lasts[stage]] - started[stage],
+    maker_E, reader_E, input_E, elements_E = _edges(model)
+    stage_CL, last = cuts.stage_CL, cuts.operators - 1
+    maker_CE, reader_CE = stage_CL[:, maker_E], stage_CL[:, reader_E]
+    # Edges of one output are in the order of their readers, so further readers of a stage are adjacent.
+    again_CE = (reader_CE == np.roll(reader_CE, 1, axis=1)) & (maker_E == np.roll(maker_E, 1)) & (maker_E.size > 1)
+    again_CE[:, :1] = False
+    cut, edge = np.nonzero((maker_CE != reader_CE) & ~again_CE)
+    if backward:
+        # Gradients are sent in the order of the pass, and those of one operator in the order of its inputs.
+        order = np.lexsort((input_E[edge], -reader_E[edge], reader_CE[cut, edge], cut))
+        cut, edge = cut[order], edge[order]
+    source, target = (reader_E, maker_E) if backward else (maker_E, reader_E)
+    sender, reader = stage_CL[cut, source[edge]], stage_CL[cut, target[edge]]
+    # Seconds and places in the order of the pass.
+    seconds_CL = seconds_CL[:, ::-1] if backward else seconds_CL
+    made, read, begin_T, end_T = (
+        last - one if backward else one
+        for one in (
+            source[edge],
+            target[edge],
+            *((cuts.end_T - 1, cuts.start_T) if backward else (cuts.start_T, cuts.end_T - 1)),
         )
-        for stage, sent in crossing_outputs(model, starts, backward=backward).items()
-        for place, reader, read, elements in sent
-    ]
-    if not rows:
-        return NOTHING
-    stage, reader, *numbers = zip(*rows, strict=True)
-    elements, made, needs, whole = (np.array(values, dtype=np.float64) for values in numbers)
-    return CutMessages(
-        stage_M=np.array(stage, dtype=np.int64),
-        reader_M=np.array(reader, dtype=np.int64),
-        elements_M=elements,
-        made_M=made,
-        needs_M=needs,
-        pass_M=whole,
+    )
+    ready_CL = np.cumsum(seconds_CL, axis=1)
+    started_T = ready_CL[cuts.cut_T, begin_T] - seconds_CL[cuts.cut_T, begin_T]
+    sending, reading = cuts.first_C[cut] + sender, cuts.first_C[cut] + reader
+    return StageMessages(
+        cut_M=cut,
+        stage_M=sender,
+        reader_M=reader,
+        elements_M=elements_E[edge],
+        made_M=ready_CL[cut, made] - started_T[sending],
+        needs_M=ready_CL[cut, read] - seconds_CL[cut, read] - started_T[reading],
+        pass_M=ready_CL[cut, end_T[sending]] - started_T[sending],
     )
 
 
-@lru_cache(maxsize=1024)
-def crossing_outputs(
-    model: GraphModel, starts: tuple[int, ...], *, backward: bool
-) -> Mapping[int, tuple[tuple[int, int, int, float], ...]]:
-    """Return the outputs that each stage sends to other stages, in the order of the pass.
-
-    Each output has the index of its operator in that order, the reading stage, the index of the first reading operator
-    of that stage, and its elements per sample. Gradients of one stage's readers are summed before they are sent.
-    """
+@lru_cache(maxsize=64)
+def _edges(model: GraphModel) -> tuple[Ints, Ints, Ints, Floats]:
+    """Return who reads which output, by output and reader: places of both, number of the input, elements per sample."""
     places = {operator.name: place for place, operator in enumerate(model.operators)}
-    last = len(places) - 1
-    sent: dict[int, list[tuple[int, int, int, float]]] = {}
-    first: dict[tuple[str, int], int] = {}
+    edges: dict[tuple[int, int], int] = {}
     for place, operator in enumerate(model.operators):
-        reader = bisect_right(starts, place) - 1
-        for name in operator.inputs:
-            maker = bisect_right(starts, places[name]) - 1
-            if maker != reader:
-                first.setdefault((name, reader), place)
-    for (name, reader), place in first.items():
-        maker, size = bisect_right(starts, places[name]) - 1, float(model.operators[places[name]].output_elements)
-        if backward:
-            sent.setdefault(reader, []).append((last - place, maker, last - places[name], size))
-        else:
-            sent.setdefault(maker, []).append((places[name], reader, place, size))
-    return {stage: tuple(sorted(one, key=lambda message: message[0])) for stage, one in sorted(sent.items())}
+        for number, name in enumerate(operator.inputs):
+            edges.setdefault((places[name], place), number)
+    table = np.array([(*edge, number) for edge, number in sorted(edges.items())], dtype=np.int64).reshape(-1, 3)
+    size = np.array([float(operator.output_elements) for operator in model.operators])
+    return table[:, 0], table[:, 1], table[:, 2], size[table[:, 0]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +135,7 @@ class Sends:
 
 def sends_of(
     cluster: Cluster,
-    cuts: Sequence[CutMessages],
+    messages: StageMessages,
     cut_P: Ints,
     replicas_P: Ints,
     parts_P: Ints,
@@ -153,10 +145,10 @@ def sends_of(
 ) -> Sends:
     """Return the messages of pipelines; a stage sends messages in sequence, as they become ready.
 
-    ``cut_P``: index into ``cuts`` of each pipeline; ``segment_P``: samples of a segment; ``width``: bytes of an
+    ``cut_P``: cut of each pipeline; ``segment_P``: samples of a segment; ``width``: bytes of an
     element.
     """
-    counts = np.array([len(cut.stage_M) for cut in cuts])
+    counts = np.bincount(messages.cut_M, minlength=int(cut_P.max(initial=0)) + 1)
     most, pipelines = int(parts_P.max(initial=1)), len(cut_P)
     row = np.repeat(np.arange(pipelines), counts[cut_P])
     begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
@@ -165,7 +157,7 @@ def sends_of(
     place = begins[cut_P][row] + order
 
     def column(name: str) -> np.ndarray:
-        return np.asarray(np.concatenate([getattr(cut, name) for cut in cuts])[place])
+        return np.asarray(getattr(messages, name)[place])
 
     stage, reader, made, needs, whole = (column(f"{name}_M") for name in ("stage", "reader", "made", "needs", "pass"))
     took = _took_s(cluster, replicas_P[row], parts_P[row], stage, reader, segment_P[row] * column("elements_M") * width)
@@ -238,9 +230,12 @@ def _ways(
     first = parts * np.arange(replicas)
     source, target = (np.array(end)[:, None] + first for end in zip(*edges, strict=True))
     edge = np.broadcast_to(np.arange(len(edges))[:, None], source.shape).reshape(-1)
-    distance, share = crossings_of(levels, source.reshape(-1), target.reshape(-1), edge)
-    rows = np.unique(np.stack([edge, distance, share], axis=1), axis=0)
-    return tuple(np.split(rows[:, 1:], np.searchsorted(rows[:, 0], np.arange(1, len(edges)))))
+    distance, senders = crossing_senders(levels, source.reshape(-1), target.reshape(-1), edge)
+    many = replicas * parts + 1
+    ways = np.unique((edge * many + distance) * many + senders)
+    distance, senders = ways // many % many, ways % many
+    table = np.stack([distance, senders / distance], axis=1)
+    return tuple(np.split(table, np.searchsorted(ways // many // many, np.arange(1, len(edges)))))
 
 
 def drained_s(forward_PS: Floats, backward_PS: Floats, outputs: Sends, gradients: Sends, count_P: Floats) -> Floats:

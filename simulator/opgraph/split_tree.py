@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.split_cuts import split_cuts
-from forerun.simulator.opgraph.stages import stage_starts
+from forerun.simulator.opgraph.stages import split_starts
 from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.opgraph.mixture import Mixture, cuts_of
 from forerun.spaces.opgraph.split import Mode, Split
@@ -67,7 +67,7 @@ def _root(own: Mapping[tuple[tuple[str, int], ...], Sequence[str]]) -> Node:
 
 def _stages(context: GraphContext, split: Split, batch: int) -> tuple[Node, ...]:
     names = [operator.name for operator in context.model.operators]
-    starts = stage_starts(context, batch / split.replicas / split.segments, split.parts)
+    starts = split_starts(context, batch / split.replicas / split.segments, split.parts)
     ends = (*starts[1:], len(names))
     return tuple(
         Node(

@@ -14,17 +14,15 @@ import numpy as np
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
-from forerun.simulator.opgraph.cuts import balanced_cuts
-from forerun.simulator.opgraph.footprint import beyond_kept, whole_footprint
 from forerun.simulator.opgraph.gradients import exchanged_bytes, hidden_exchange_s, wire_s
 from forerun.simulator.opgraph.groups import stage_strides
 from forerun.simulator.opgraph.held import Held
-from forerun.simulator.opgraph.layers import Floats, added
+from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import bucket_bytes
-from forerun.simulator.opgraph.messages import Filling, Messages, fill, reduce_s, rendezvous_s, straggler_wait_s
-from forerun.simulator.opgraph.sends import NOTHING, CutMessages, cut_messages, drained_s, sends_of
+from forerun.simulator.opgraph.messages import Messages, reduce_s, rendezvous_s, straggler_wait_s
+from forerun.simulator.opgraph.sends import NOTHING, crossing_messages, drained_s, sends_of
 from forerun.simulator.opgraph.shared_ports import rings_of, shared_s
-from forerun.spaces.opgraph import Kind
+from forerun.simulator.opgraph.stage_cuts import StageCosts, stage_costs, stage_starts
 from forerun.spaces.opgraph.split import Mode
 
 
@@ -48,28 +46,8 @@ class Stages:
     fullest: Held
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cut:
-    """One cut of the operators: seconds, memory, messages and gradient buckets of its stages.
-
-    ``buckets`` have the shape S x B; ``hiding_S``: seconds of the backward pass that can hide them.
-    """
-
-    forward_S: Floats
-    backward_S: Floats
-    dense_S: Floats
-    tables_S: Floats
-    rows_S: Floats
-    kept_S: Floats
-    beyond_S: Floats
-    outputs: CutMessages
-    gradients: CutMessages
-    buckets: Messages
-    hiding_S: Floats
-
-
 def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
-    """Return the costs of the stages of every pipeline row, cut by ``stage_starts``."""
+    """Return the costs of the stages of every pipeline row, cut by ``split_starts``."""
     seconds = [field.name for field in fields(Stages) if field.name != "fullest"]
     holdings = [field.name for field in fields(Held)]
     columns = {name: np.zeros(len(c)) for name in (*seconds, *holdings)}
@@ -81,16 +59,10 @@ def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
     return Stages(**{name: columns[name] for name in seconds}, fullest=fullest)
 
 
-def stage_starts(context: GraphContext, segment: float, parts: int) -> tuple[int, ...]:
+def split_starts(context: GraphContext, segment: float, parts: int) -> tuple[int, ...]:
     """Return the first operator of every stage of a pipeline with ``segment`` samples per segment."""
     forward, backward = _passes(context, np.array([segment]))
-    return _starts(context, forward[0], backward[0], parts)
-
-
-def _starts(context: GraphContext, forward_L: Floats, backward_L: Floats, parts: int) -> tuple[int, ...]:
-    """Cut stages to minimise the slowest; no operator runs faster than its launch."""
-    host = context.profile.operator_host_s
-    return balanced_cuts(np.maximum(forward_L, host) + np.maximum(backward_L, host), parts)
+    return stage_starts(context, forward[0], backward[0], parts)
 
 
 def _passes(context: GraphContext, batch_K: Floats) -> tuple[Floats, Floats]:
@@ -103,31 +75,25 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
     """Return the seconds of ``Stages`` for pipeline rows, and the sizes of their fullest stages, by field."""
     profile = context.profile
     count, replicas, parts = c.segments_N[rows], c.replicas_N[rows], c.parts_N[rows]
-    cuts, cut_P = _cuts(context, c, rows)
-    stages_C = np.array([len(cut.forward_S) for cut in cuts])
-    most = int(stages_C.max())
+    costs, cut_P = _distinct_costs(context, c, rows)
+    cuts = costs.cuts
+    most = int(cuts.count_C.max())
 
-    def stages(name: str, empty: float = 0.0) -> Floats:
-        table = np.full((len(cuts), most), empty)
-        for cut, values in zip(table, (getattr(cut, name) for cut in cuts), strict=True):
-            cut[: len(values)] = values
-        return np.asarray(table[cut_P])
+    def stages(name: str) -> Floats:
+        return np.asarray(cuts.table(getattr(costs, f"{name}_T"))[cut_P])
 
-    forward, backward, dense = stages("forward_S"), stages("backward_S"), stages("dense_S")
+    forward, backward, dense = stages("forward"), stages("backward"), stages("dense")
     whole_numbers = (replicas.astype(np.int64), parts.astype(np.int64))
+    messages = [
+        crossing_messages(context.model, cuts, costs.forward_CL, backward=False),
+        NOTHING if context.inference else crossing_messages(context.model, cuts, costs.backward_CL, backward=True),
+    ]
     outputs, sent_gradients = (
-        sends_of(
-            context.cluster,
-            [getattr(cut, name) for cut in cuts],
-            cut_P,
-            *whole_numbers,
-            segment_P=c.local_N[rows],
-            width=context.width,
-        )
-        for name in ("outputs", "gradients")
+        sends_of(context.cluster, one, cut_P, *whole_numbers, segment_P=c.local_N[rows], width=context.width)
+        for one in messages
     )
     done = drained_s(forward, backward, outputs, sent_gradients, count)
-    whole, shown = _exchanges(context, cuts, cut_P, replicas, parts, stages("hiding_S"), done)
+    whole, shown = _exchanges(context, costs, cut_P, replicas, parts, stages("hiding"), done)
     several = (replicas > 1) & (not context.inference)
     rendezvous = np.where(several, rendezvous_s(profile, context.nodes(replicas * parts)), 0.0)[:, None]
     whole, shown = (np.where(several[:, None], one, 0.0) + rendezvous for one in (whole, shown))
@@ -136,7 +102,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
     update = context.update_s(dense)
     # The step ends with the stage whose last pass, exposed gradients, wait and update end last. The same pipeline with
     # free sends separates bubble (free - passes) from the cost of sends (done - free).
-    ends = np.where(np.arange(most) < stages_C[cut_P][:, None], done + shown + straggler_wait + update, -np.inf)
+    ends = np.where(np.arange(most) < cuts.count_C[cut_P][:, None], done + shown + straggler_wait + update, -np.inf)
     last = np.arange(len(rows)), np.argmax(ends, axis=1)
     free = drained_s(forward, backward, outputs.free(), sent_gradients.free(), count)[last]
     busy = count * forward[last], count * backward[last]
@@ -145,7 +111,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
         free - (busy[0] + busy[1]),
         done[last] - free,
         *(values[last] for values in (whole, shown, straggler_wait, update)),
-        *_fullest(context, c.take(rows), [dense, *map(stages, ("tables_S", "rows_S", "kept_S", "beyond_S"))]),
+        *_fullest(context, c.take(rows), [dense, *map(stages, ("tables", "rows", "kept", "beyond"))]),
     )
 
 
@@ -161,52 +127,21 @@ def _fullest(context: GraphContext, c: Candidates, held_PS: Sequence[Floats]) ->
     return [values[place] for values in (dense, tables, rows, kept, beyond)]
 
 
-def _cuts(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[list[_Cut], np.ndarray]:
-    """Return the distinct cuts of some rows, and each row's index into them."""
+def _distinct_costs(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[StageCosts, np.ndarray]:
+    """Return the costs of the distinct cuts of some rows, and each row's index into them."""
     # Exchanged rows of tables grow with the global batch, all other sizes with the segment.
     batch = c.batch_N[rows] if context.model.tables else np.zeros(len(rows))
     keys = np.stack([c.local_N[rows], c.parts_N[rows], batch], axis=1)
     _, first, cut_P = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     rows = rows[first]
     sizes = exchanged_bytes(context, c.take(rows))
-    passes = _passes(context, c.local_N[rows])
-    parts = c.parts_N[rows].astype(np.int64)
-    return [_cut(context, *one) for one in zip(*passes, sizes, parts.tolist(), strict=True)], cut_P.reshape(-1)
-
-
-def _cut(context: GraphContext, forward_L: Floats, backward_L: Floats, sizes_L: Floats, parts: int) -> _Cut:
-    layers = context.layers
-    starts = _starts(context, forward_L, backward_L, parts)
-    stage_of_L = np.searchsorted(starts, np.arange(len(forward_L)), side="right") - 1
-
-    def per_stage(values: Floats) -> Floats:
-        return np.add.reduceat(values, starts)
-
-    # [S, L]: 1.0 where a stage has an operator. Hosts and exchanges of stages do not wait for each other.
-    own = np.where(stage_of_L == np.arange(len(starts))[:, None], 1.0, 0.0)
-    host_s = per_stage(np.where(layers.is_kind(Kind.VIEW), 0.0, context.directions)) * context.profile.operator_host_s
-    forward_L, backward_L = (one.sum(axis=0) for one in context.paced(own * forward_L, own * backward_L, host_s, own))
-    everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
-    whole = whole_footprint(context.model)
-    gradients = NOTHING if context.inference else cut_messages(context.model, starts, backward_L[::-1], backward=True)
-    return _Cut(
-        forward_S=per_stage(forward_L),
-        backward_S=per_stage(backward_L),
-        dense_S=per_stage(np.where(table, 0.0, everything)),
-        tables_S=per_stage(np.where(table, everything, 0.0)),
-        rows_S=per_stage(np.where(table, sizes_L / GRADIENT_BYTES, 0.0)),
-        kept_S=per_stage(whole.kept_L),
-        beyond_S=np.array([beyond_kept(whole.kept_L[stage], whole.working_L[stage]) for stage in own > 0]),
-        outputs=cut_messages(context.model, starts, forward_L, backward=False),
-        gradients=gradients,
-        buckets=fill(Filling.of(context.profile), own * sizes_L, own * backward_L),
-        hiding_S=added(own * backward_L),
-    )
+    parts = c.parts_N[rows].astype(np.int64).tolist()
+    return stage_costs(context, *_passes(context, c.local_N[rows]), sizes, parts), cut_P.reshape(-1)
 
 
 def _exchanges(
     context: GraphContext,
-    cuts: Sequence[_Cut],
+    costs: StageCosts,
     cut_P: np.ndarray,
     replicas_P: Floats,
     parts_P: Floats,
@@ -218,12 +153,9 @@ def _exchanges(
     ``hiding_PS``: seconds of the last backward pass of every stage, which ends at ``done_PS``.
     """
     levels, shape = context.cluster.levels, hiding_PS.shape
-    most = max(cut.buckets.bytes_NB.shape[1] for cut in cuts)
-    sizes, ready = np.zeros((len(cuts), shape[1], most)), np.zeros((len(cuts), shape[1], most))
-    for number, cut in enumerate(cuts):
-        stages, buckets = cut.buckets.bytes_NB.shape
-        sizes[number, :stages, :buckets], ready[number, :stages, :buckets] = cut.buckets.bytes_NB, cut.buckets.ready_NB
-    messages = Messages(bytes_NB=sizes[cut_P].reshape(-1, most), ready_NB=ready[cut_P].reshape(-1, most))
+    sizes, ready = (costs.cuts.table(one)[cut_P] for one in (costs.buckets.bytes_NB, costs.buckets.ready_NB))
+    most = sizes.shape[2]
+    messages = Messages(bytes_NB=sizes.reshape(-1, most), ready_NB=ready.reshape(-1, most))
     pairs, which = np.unique(np.stack([replicas_P, parts_P], axis=1).astype(np.int64), axis=0, return_inverse=True)
     strides = np.ones((len(pairs), shape[1]))
     for number, (replicas, parts) in enumerate(pairs.tolist()):
