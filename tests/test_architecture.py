@@ -10,7 +10,8 @@ from pathlib import Path
 
 import networkx
 import pytest
-from import_graph import PACKAGES, ImportGraph, circles, imports_of
+from import_graph import PACKAGES, ImportGraph, circles
+from sources import source
 
 ROOT = Path(__file__).parents[1]
 GRAPH = ImportGraph(root=ROOT)
@@ -60,7 +61,7 @@ def test_rooms_of_search_know_few_others() -> None:
 
 def test_a_search_finds_rows_and_only_answers_are_leaderboards() -> None:
     explore = [path for path in GRAPH.files.values() if GRAPH.name(path).startswith("search/explore/")]
-    boards = [GRAPH.name(path) for path in explore for item in imports_of(path) if item.name == "Leaderboard"]
+    boards = [GRAPH.name(path) for path in explore for item in source(path).imports if item.name == "Leaderboard"]
 
     assert explore
     assert not boards, "returns or takes a leaderboard; return a Found: " + ", ".join(boards)
@@ -71,7 +72,7 @@ def test_no_import_is_relative_or_upwards() -> None:
     for path in GRAPH.files.values():
         name = GRAPH.name(path)
         below = PACKAGES[: PACKAGES.index(name.split("/")[0]) + 1]
-        for item in imports_of(path):
+        for item in source(path).imports:
             whole = f"{item.module}.{item.name}" if item.name else item.module
             first, *rest = whole.split(".")
             if item.level:

@@ -1,13 +1,12 @@
 """The glossary is complete and has every term once; its retired words stay out of code, messages and pages."""
 
-import ast
 import re
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from sources import ROOT, product
+
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PLACES = ("public", "search", "simulator", "spaces", "docs")
 RETIRED = "Words that are not used"
@@ -85,12 +84,10 @@ def test_retired_words_stay_out() -> None:
 
 def test_no_docstring_says_a_paragraph_twice() -> None:
     repeated = []
-    for path in (path for place in PLACES if place != "docs" for path in (ROOT / place).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                continue
-            words = [set(re.findall(r"\w+", one)) for one in (ast.get_docstring(node) or "").split("\n\n")]
+    for module in product():
+        for name, docstring in module.docstrings:
+            words = [set(re.findall(r"\w+", one)) for one in docstring.split("\n\n")]
             for first, second in pairwise(words):
                 if min(len(first), len(second)) > 4 and len(first & second) > 0.52 * max(len(first), len(second)):
-                    repeated.append(f"{path.relative_to(ROOT)}: {getattr(node, 'name', 'module')}")
+                    repeated.append(f"{module.path.relative_to(ROOT)}: {name}")
     assert repeated == []

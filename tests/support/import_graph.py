@@ -1,36 +1,15 @@
 """Who imports whom, read from the source: files of the three packages and the arrows between them."""
 
-import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import networkx
+from sources import source
 
 PACKAGES = ("spaces", "simulator", "search")
 """The top folders, lowest first: each imports itself and those before it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Import:
-    """One imported name: ``module`` is what follows ``from`` (or all of ``import``), ``name`` may be a module too."""
-
-    level: int
-    module: str
-    name: str = ""
-
-
-@cache
-def imports_of(path: Path) -> tuple[Import, ...]:
-    """Return every import of a file, those inside functions and under ``TYPE_CHECKING`` included."""
-    found: list[Import] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found += (Import(level=0, module=alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            found += (Import(level=node.level, module=node.module or "", name=alias.name) for alias in node.names)
-    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +33,7 @@ class ImportGraph:
         graph = networkx.DiGraph()
         for path in self.files.values():
             graph.add_node(self.name(path))
-            for item in imports_of(path):
+            for item in source(path).imports:
                 target = self._home(item.module, item.name)
                 if target is not None and target != path:
                     graph.add_edge(self.name(path), self.name(target))
@@ -90,7 +69,7 @@ class ImportGraph:
             return self.files[inner]
         path = self.files[module]
         if path.name == "__init__.py" and name:
-            for item in imports_of(path):
+            for item in source(path).imports:
                 if item.name == name and item.module.startswith("forerun."):
                     return self._home(item.module, name)
         return path
