@@ -163,9 +163,11 @@ def _paced(
     forward, backward = np.empty(forward_CL.size), np.empty(backward_CL.size)
     hiding, filled = np.empty(len(host_T)), []
     for stages, at, own in cuts.by_length():
-        sizes, *passes = (np.where(own, one.reshape(-1)[at], 0.0) for one in (sizes_CL, forward_CL, backward_CL))
+        sizes, kernels, gradients = (
+            np.where(own, one.reshape(-1)[at], 0.0) for one in (sizes_CL, forward_CL, backward_CL)
+        )
         launched = np.where(own, launched_L[at % cuts.operators], 0.0)
-        ahead, back = context.paced(*passes, host_T[stages], launched)
+        ahead, back = context.paced(kernels, gradients, host_T[stages], launched)
         forward[at[own]], backward[at[own]] = ahead[own], back[own]
         hiding[stages] = added(back)
         filled.append((stages, fill(Filling.of(context.profile), sizes, back)))
