@@ -14,7 +14,7 @@ import numpy as np
 from forerun.simulator.layouts.price import crossing_senders, sent_s
 from forerun.simulator.opgraph.groups import distinct_replicas
 from forerun.simulator.opgraph.layers import Floats
-from forerun.simulator.opgraph.stage_cuts import Cuts, Ints
+from forerun.simulator.opgraph.stage_cuts import Ints, StageCuts
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.opgraph import GraphModel
 
@@ -49,7 +49,7 @@ NOTHING = StageMessages(
 )
 
 
-def crossing_messages(model: GraphModel, cuts: Cuts, seconds_CL: Floats, *, backward: bool) -> StageMessages:
+def crossing_messages(model: GraphModel, cuts: StageCuts, seconds_CL: Floats, *, backward: bool) -> StageMessages:
     """Return the messages for one segment between the stages of every cut.
 
     A forward pass sends an output to every other stage that reads it, a ``backward`` pass returns its gradient, summed

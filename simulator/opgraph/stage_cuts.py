@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cuts:
+class StageCuts:
     """Stages as runs of operators: ``start_T`` to ``end_T`` (excluded); ``place_T``: number of a stage in its cut."""
 
     operators: int
@@ -31,11 +31,11 @@ class Cuts:
     end_T: Ints
 
     @staticmethod
-    def at(starts: Sequence[Sequence[int]], operators: int) -> "Cuts":
+    def at(starts: Sequence[Sequence[int]], operators: int) -> "StageCuts":
         """Return the cuts with the first operators ``starts`` of every stage."""
         counts = np.array([len(one) for one in starts], dtype=np.int64)
         first = np.cumsum(counts) - counts
-        return Cuts(
+        return StageCuts(
             operators=operators,
             first_C=first,
             cut_T=np.repeat(np.arange(len(starts)), counts),
@@ -98,7 +98,7 @@ class StageCosts:
     backward pass that can hide ``buckets`` [T, B]. ``dense_T`` to ``beyond_T``: as in ``Held``.
     """
 
-    cuts: Cuts
+    cuts: StageCuts
     forward_CL: Floats
     backward_CL: Floats
     forward_T: Floats
@@ -129,7 +129,7 @@ def stage_costs(
     ``sizes_CL``: exchanged bytes of gradients.
     """
     starts = [stage_starts(context, *one) for one in zip(forward_CL, backward_CL, parts_C, strict=True)]
-    layers, cuts = context.layers, Cuts.at(starts, forward_CL.shape[1])
+    layers, cuts = context.layers, StageCuts.at(starts, forward_CL.shape[1])
     # Hosts and exchanges of stages do not wait for each other.
     forward, backward, hiding, buckets = _paced(context, cuts, forward_CL, backward_CL, sizes_CL)
     everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
@@ -155,7 +155,7 @@ def stage_costs(
 
 
 def _paced(
-    context: GraphContext, cuts: Cuts, forward_CL: Floats, backward_CL: Floats, sizes_CL: Floats
+    context: GraphContext, cuts: StageCuts, forward_CL: Floats, backward_CL: Floats, sizes_CL: Floats
 ) -> tuple[Floats, Floats, Floats, Messages]:
     """Return the seconds of operators with waits for the host of their stage, and the stages' passes and buckets."""
     launched_L = np.where(context.layers.is_kind(Kind.VIEW), 0.0, 1.0)

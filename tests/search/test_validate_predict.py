@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from forerun_measured import fake_score, write_runs
 
-import forerun.search.measured.validate as verb_home
 from forerun.search.cli.verbs import validate as verb
 from forerun.search.measured.validate import Predictions, RunSet, load_runs, predict, summarise
 from forerun.search.measured.validate.plot import accuracy_points, order_points, plot_page, write_plot
@@ -198,7 +197,7 @@ def test_figures_hold_every_timed_run(predictions: Predictions) -> None:
 @pytest.fixture
 def faked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the verb predict without a cost model."""
-    monkeypatch.setattr(verb_home, "predict", partial(predict, score=fake_score))
+    monkeypatch.setattr(verb, "predict", partial(predict, score=fake_score))
 
 
 def verb_run(*words: str) -> int:
