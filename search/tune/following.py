@@ -216,7 +216,7 @@ class Follower:
         pause_s = min(READING * (time.monotonic() - began), self.patience.silence_s / 4)
         self._next_read = time.monotonic() + pause_s
         steps, changed = self.report.step_times_s, _changed(self.state.log) or self.clock()
-        if len(steps) > before:
+        if len(steps) != before:  # fewer: the training began anew
             if self._first is None:
                 # The last write minus the time of the steps after the first, if the first reading found several steps.
                 self._first = changed - math.fsum(steps[1:])

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
@@ -16,6 +17,8 @@ _PREFIX = re.compile(
     )""",
     re.VERBOSE,
 )
+NARROWEST = 80
+"""Columns of the narrowest terminal."""
 LONGEST = 2000
 """Number of characters read per line: steps and errors are at its start."""
 
@@ -34,6 +37,25 @@ def _unprefixed(line: str) -> str:
     while match := _PREFIX.match(line):
         line = line[match.end() :]
     return line
+
+
+def unwrapped(lines: Sequence[str]) -> list[str]:
+    """Join lines that a terminal broke at its last column with the lines that follow them.
+
+    >>> unwrapped(["a" * 80, "b", "c" * 80, "d"])[1][-2:]
+    'cd'
+    """
+    width = max(map(len, lines), default=0)
+    if width < NARROWEST or sum(len(line) == width for line in lines) < 2:
+        return list(lines)
+    joined, broken = list[str](), False
+    for line in lines:
+        if broken:
+            joined[-1] += line
+        else:
+            joined.append(line)
+        broken = len(line) == width
+    return joined
 
 
 def number_of(value: Any) -> float | None:

@@ -40,6 +40,7 @@ _ALLOCATED = (
     _pattern(r"Total memory size: NUMBER UNIT"),  # MaxText: XLA's plan
     _pattern(r"MOST(?i:mem(?:ory)?|allocated)(?i:[ _]*(?:allocated|usage|used))?\s*\(UNIT\)ISNUMBER"),
     _pattern(r"MOST(?i:mem(?:ory)?|allocated)(?i:[ _]*(?:allocated|usage|used))?ISNUMBER\s*UNIT"),
+    _pattern(r"\bpeak_memory_usage: (?P<value>[0-9]{8,})(?P<unit>)\b"),  # NeMo, in bytes
 )
 
 

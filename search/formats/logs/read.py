@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from forerun.search.formats.logs.ending import End, end_of
-from forerun.search.formats.logs.lines import clean_lines, number_of
+from forerun.search.formats.logs.lines import clean_lines, number_of, unwrapped
 from forerun.search.formats.logs.memory import MemoryKind, peak_of
 from forerun.search.formats.logs.steps import Step, steps_of, timed_steps
 from forerun.search.formats.logs.tables import rows_of, table_peak, table_steps
@@ -121,6 +121,8 @@ def read_log(log: str | Path, pattern: str | None = None) -> LogReport:
     compiled = None if pattern is None else _compiled(pattern)
     if compiled is None:
         name, steps = steps_of(lines)
+        if not steps and len(joined := unwrapped(lines)) < len(lines):
+            name, steps = steps_of(lines := joined)
         peak, kind = peak_of(lines) or (None, None)
     else:
         name, steps, kind = "", timed_steps(compiled, lines), None

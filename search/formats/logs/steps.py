@@ -16,6 +16,8 @@ from forerun.search.formats.logs.lines import number_of
 _NUMBER = r"[0-9][0-9,]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
 _TIME = r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
+LAG = 2
+"""Most steps by which a rank's lines follow those of another."""
 LONGEST_S = 1e6
 """Longest plausible step: larger numbers are no step times."""
 
@@ -48,7 +50,8 @@ PATTERNS = (
     _pattern(
         "megatron-lm",
         "elapsed time per iteration",
-        r"(?:iteration\s+(?P<step>\d+)\s*/.*?)?elapsed time per iteration \(ms\):\s*MILLISECONDS",
+        r"(?:iteration\s+(?P<step>\d+)\s*/.*?)?"
+        r"elapsed time per iteration \((?:ms\):\s*MILLISECONDS|s\):\s*(?P<s>NUMBER))",
     ),
     _pattern(
         "megatron-bridge",
@@ -67,19 +70,16 @@ PATTERNS = (
     ),
     _pattern(
         "nanotron",
-        "elapsed_time_per_iteration_ms",
-        r"iteration: (?P<step>\d+)\b.*?elapsed_time_per_iteration_ms: MILLISECONDS(?P<times>[KMG])?",
+        "time_per_iteration_ms",
+        r"iteration: (?P<step>\d+)\b.*?time_per_iteration_ms: MILLISECONDS(?P<times>[KMG])?",
     ),
     _pattern(
         "maxtext",
         "completed step",
         r"completed step: (?P<step>\d+), seconds: (?P<s>NUMBER)",
     ),
-    _pattern(
-        "olmo-core",
-        "/BPS",
-        r"throughput/device/BPS(?: \(actual avg\))?\s*[=:]\s*(?P<per_s>NUMBER)",
-    ),
+    _pattern("olmo-core", "/BPS=", r"throughput/device/BPS=(?P<per_s>NUMBER)"),
+    _pattern("olmo-core", "/BPS", r"throughput/device/BPS(?: \(actual avg\))?\s*[=:]\s*(?P<per_s>NUMBER)"),
     _pattern(
         "deepspeed",
         "iter time (s)",
@@ -155,19 +155,30 @@ def steps_of(lines: Sequence[str], framework: str | None = None) -> tuple[str, l
 
 
 def timed_steps(pattern: re.Pattern[str], lines: Iterable[str]) -> list[Step]:
-    """Read the step times of all lines that match a pattern."""
-    steps, stamps, seen = list[Step](), list[tuple[int, float]](), set[int]()
+    """Read the step times of all lines that match a pattern; of several runs, those of the last one with a time."""
+    runs: list[dict[int, re.Match[str]]] = [{}]
+    unnumbered = list[re.Match[str]]()
     for line in lines:
         match = pattern.search(line)
         if match is None:
             continue
-        groups = match.groupdict()
-        counted = number_of(groups.get("step"))
-        number = None if counted is None else int(counted)
-        if number is not None and number in seen:
+        counted = number_of(match.groupdict().get("step"))
+        if counted is None:
+            unnumbered.append(match)
             continue
-        if number is not None:
-            seen.add(number)
+        number, run = int(counted), runs[-1]
+        if run and number == next(iter(run)) and next(reversed(run)) - number > LAG:
+            runs.append(run := {})
+        run.setdefault(number, match)
+    times = (_times(list(run.items())) for run in reversed(runs))
+    return next(filter(None, times), []) or _times([(None, match) for match in unnumbered])
+
+
+def _times(matches: Sequence[tuple[int | None, re.Match[str]]]) -> list[Step]:
+    """Return the step times in numbered lines: those that they state, else those between their timestamps."""
+    steps, stamps = list[Step](), list[tuple[int, float]]()
+    for number, match in matches:
+        groups = match.groupdict()
         seconds, stamp = _seconds(groups), _stamp(groups.get("time"))
         if seconds is not None and 0 < seconds < LONGEST_S:
             steps.append(Step(seconds, number=number))
