@@ -104,7 +104,7 @@ def summarize(
 def sentences(document: Mapping[str, Any]) -> list[str]:
     """Describe the result of a tuning in sentences, for terminal and page."""
     best, catalogue = document["best"], document["catalogue"]
-    texts = [f"no further run: {document['stopped']}"] if document["stopped"] else []
+    texts = [f"ended: {document['stopped']}"] if document["stopped"] else []
     texts.append(f"{document['gpu_hours']:.2g} GPU-hours spent")
     if best is None:
         return [*texts, "no run ended well: nothing was measured"]

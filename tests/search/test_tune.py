@@ -19,6 +19,8 @@ import forerun
 from forerun.search.cli import main
 from forerun.search.tune.folder import JOURNAL
 from forerun.search.tune.following import Patience
+from forerun.search.tune.launchers.slurm import SlurmLauncher
+from forerun.search.tune.run import RunState, TuningRun
 from forerun.search.workers.ray_cluster import QUIET
 
 SEARCH = "tune llama3-8b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --set pp=1,2 --workers serial"
@@ -203,6 +205,18 @@ def test_jobs_of_slurm_are_submitted_once_watched_and_cancelled(
     assert "#SBATCH --partition=gpu" in (out / "runs" / "01" / "run.sbatch").read_text()
     assert len(list((tmp_path / "queue").iterdir())) == len(starts(trainer)) == 2
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(("queued", "slots"), [("forerun-1-01", 1), ("someone-else", 5), ("", 5)])
+def test_no_job_of_slurm_is_added_while_another_waits(
+    queued: str, slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("squeue", queued), ("sinfo", "4")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = TuningRun.from_record(dict.fromkeys(TuningRun.__dataclass_fields__, 1))
+    assert SlurmLauncher().slots(RunState(run=run, folder=tmp_path), active=1) == slots
 
 
 CLUSTER = """\

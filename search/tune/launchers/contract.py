@@ -24,6 +24,8 @@ STARTED_ALREADY = 75
 """Exit code of the script of a run that was started before (EX_TEMPFAIL of sysexits.h)."""
 PROCESS = f"{STARTED}/process"
 """File with the process id of the script, the ticks at which it began (Linux), and its host."""
+PREFIX = "forerun-"
+"""Begin of the names of runs in queues and clusters."""
 COMMAND = "@COMMAND@"
 _SCRIPT = f"""\
 #!/usr/bin/env bash
@@ -122,4 +124,4 @@ def exit_code_of(state: RunState, *, within_s: float = 0.0) -> int | None:
 def unique_name(state: RunState) -> str:
     """Return a unique name of a run for queues and clusters."""
     digest = hashlib.sha256(str(state.folder.absolute()).encode()).hexdigest()[:10]
-    return f"forerun-{digest}-{state.run.name}"
+    return f"{PREFIX}{digest}-{state.run.name}"

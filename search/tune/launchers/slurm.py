@@ -9,7 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.launchers import SLURM
-from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status, exit_code_of, unique_name
+from forerun.search.tune.launchers.contract import (
+    PREFIX,
+    RunLauncher,
+    RunPhase,
+    Status,
+    exit_code_of,
+    unique_name,
+)
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
 BATCH, OUTPUT = "run.sbatch", "slurm.out"
 """Batch file of a run, and Slurm's output."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD")
+QUEUED = ("PENDING", "CONFIGURING")
 LATE_S = 15.0
 """Seconds after the end of a job until its files are visible on a shared file system."""
 ANSWER_S, CANCEL_S = 60.0, 90.0
@@ -63,7 +71,13 @@ class SlurmLauncher(RunLauncher):
         return "by sbatch"
 
     def slots(self, state: RunState, active: int) -> int:
-        """Return the number of running runs plus runs that fit on idle nodes."""
+        """Return the number of running runs plus runs that fit on idle nodes.
+
+        While a run waits in the queue no other is added: the nodes that it will take may still be idle.
+        """
+        queued = _slurm(["squeue", "--me", "--noheader", f"--states={','.join(QUEUED)}", "--format=%j"])
+        if queued.returncode != 0 or any(name.startswith(PREFIX) for name in queued.stdout.split()):
+            return max(1, active)
         done = _slurm(["sinfo", "--noheader", "--states=idle", "--format=%D"])
         idle = sum(int(word) for word in done.stdout.split() if word.isdecimal()) if done.returncode == 0 else 0
         return max(1, active + idle // state.run.nodes)
