@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import math
 import os
 import sys
 import types
@@ -19,6 +20,7 @@ from unittest import mock
 import yaml
 
 from benchmarks.frameworks.megatron import read_megatron_bridge, read_megatron_lm
+from benchmarks.frameworks.stand_in import stand_ins
 from forerun.search.formats.contract import Launch
 from forerun.spaces.models.parameters import parameter_count
 
@@ -175,6 +177,34 @@ def _llama_factory(launch: Launch, files: Mapping[str, str], folder: Path) -> No
     assert read[2].gradient_accumulation_steps == launch.microbatches
 
 
+_WITHOUT_MAXTEXT = ("aqt", "chex", "etils", "flax", "google.cloud", "grain", "optax", "orbax", "pathwaysutils", "qwix")
+
+
+@functools.cache
+def _maxtext_config() -> Any:
+    """Return MaxText's reader of configurations, without packages that only its trainer calls."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    importlib.import_module("maxtext")
+    with stand_ins(*_WITHOUT_MAXTEXT, "tensorboardX", "tensorflow", "tokamax"):
+        return importlib.import_module("maxtext.configs.pyconfig")
+
+
+def _maxtext(launch: Launch, files: Mapping[str, str], folder: Path) -> None:
+    config, s, path = _maxtext_config(), launch.strategy, folder / "maxtext.yml"
+    path.write_text(files["maxtext.yml"])
+    devices = mock.patch.object(config.types.jax, "devices", lambda *_: [mock.Mock(slice_index=0)] * s.devices)
+    with devices:
+        read = config.initialize_pydantic(["", str(path)], log_config=False, skip_jax_distributed_system=True)
+    names = [axis for axis in ("tensor", "tensor_sequence") if axis in read.mesh_axes]
+    assert math.prod(getattr(read, f"ici_{name}_parallelism") for name in names) == s.tp
+    assert math.prod(read.ici_parallelism) * math.prod(read.dcn_parallelism) == s.devices
+    assert (read.ici_pipeline_parallelism, read.ici_context_parallelism) == (s.pp, s.cp)
+    steps = read.gradient_accumulation_steps
+    assert read.per_device_batch_size * s.devices * steps == launch.workload.global_batch
+    assert s.pp == 1 or read.num_pipeline_microbatches == launch.microbatches
+    assert (read.base_emb_dim, read.base_num_decoder_layers) == (launch.model.hidden, launch.model.layer_count)
+
+
 READERS: Mapping[str, Callable[[Launch, Mapping[str, str], Path], None]] = {
     "megatron-lm": read_megatron_lm,
     "megatron-bridge": read_megatron_bridge,
@@ -188,5 +218,6 @@ READERS: Mapping[str, Callable[[Launch, Mapping[str, str], Path], None]] = {
     "olmo-core": _olmo_core,
     "axolotl": _axolotl,
     "llama-factory": _llama_factory,
+    "maxtext": _maxtext,
 }
 """By format: what has its framework read the files of a launch; the folder is for it to write in."""

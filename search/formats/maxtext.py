@@ -3,58 +3,33 @@
 ``tables/maxtext.py`` reads the same keys.
 """
 
+import dataclasses
 from typing import Any
 
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.launchers import SLURM, comment, harmless, scripts
-from forerun.search.formats.limits import MEGATRON_COMMON, SHARED_BY_WHOLE_REPLICAS, fixed, precisions, when
+from forerun.search.formats.launchers import SLURM, harmless, scripts
+from forerun.search.formats.limits import (
+    MEGATRON_COMMON,
+    SHARED_BY_WHOLE_REPLICAS,
+    change,
+    fixed,
+    folded,
+    precisions,
+    when,
+)
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.software import flags_of
 from forerun.search.formats.stages import WHOLE_STAGES
 from forerun.search.formats.tables.limits_of import NO_DIVIDING, ONE_STAGE_SPLIT, no_zero
-from forerun.search.formats.tables.maxtext import LAUNCHER
+from forerun.search.formats.tables.maxtext import LAUNCHER, NAMES
 from forerun.search.formats.yaml_text import dump_yaml
+from forerun.spaces.models.mixers.attention import Attention
 from forerun.spaces.models.model import FeedForward, Model
 from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, Recompute, Schedule
 
 NAME, MAIN = "maxtext", "maxtext.yml"
-POLICIES = {
-    Recompute.FULL: "full",
-    Recompute.SELECTIVE: "minimal",
-    Recompute.SELECTIVE | Recompute.MLP: "save_dot_except_mlp",
-    Recompute.MLP: "save_dot_with_context_except_mlp",
-    Recompute.NONE: "none",
-}
-OFFLOADED: dict[Recompute, dict[str, str]] = {
-    Recompute.FULL: {"remat_policy": "custom", "decoder_layer_input": "offload"},
-    Recompute.SELECTIVE: {"remat_policy": "minimal_offloaded"},
-}
-"""Policies with activations in host memory."""
-DOCUMENTS = {"dataset_type": "hf", "hf_path": "allenai/c4", "hf_data_dir": "en", "packing": True}
-"""Packed sequences with attention inside documents; synthetic data have no documents."""
-HARDWARE = {"Google": "tpu", "NVIDIA": "gpu", "AMD": "gpu"}
-"""MaxText's names for the devices of a vendor."""
-MODELS = {
-    "llama3-405b": "llama3.1-405b",
-    "deepseek-v2": "deepseek2-236b",
-    "deepseek-v2-lite": "deepseek2-16b",
-    "deepseek-v3": "deepseek3-671b",
-    "gemma-2-9b": "gemma2-9b",
-    "gemma-3-27b": "gemma3-27b",
-    "kimi-k2": "kimi-k2-1t",
-    "llama4-scout": "llama4-17b-16e",
-    "llama4-maverick": "llama4-17b-128e",
-} | {
-    name: name
-    for name in (
-        "gpt-oss-20b gpt-oss-120b gpt3-175b llama2-7b llama2-13b llama2-70b llama3-8b llama3-70b mistral-7b "
-        "mixtral-8x7b mixtral-8x22b qwen3-0.6b qwen3-4b qwen3-8b qwen3-14b qwen3-32b qwen3-30b-a3b qwen3-235b-a22b "
-        "qwen3-next-80b-a3b"
-    ).split()
-}
-"""Models of the catalogue: MaxText's names (``configs/models``)."""
 
 
 def _offloads(launch: Launch) -> bool:
@@ -93,6 +68,28 @@ LIMITS = (
     ),
     NO_DIVIDING,
     ONE_STAGE_SPLIT,
+    Limit(
+        broken=lambda launch: launch.strategy.pp > 1 and len({type(layer.mlp) for layer in launch.model.layers}) > 1,
+        reason=lambda launch: "its pipeline leaves out the dense layers before those with experts",
+        fix=lambda launch: folded(launch, "pp"),
+    ),
+    Limit(
+        broken=lambda launch: launch.strategy.pp > 1 and launch.microbatches % launch.strategy.pp != 0,
+        reason=lambda launch: f"{launch.microbatches} microbatches are no multiple of {launch.strategy.pp} stages",
+        fix=lambda launch: folded(launch, "pp"),
+    ),
+    Limit(
+        broken=lambda launch: (
+            launch.workload.precision == "fp8" and launch.strategy.pp == 1 and launch.microbatches > 1
+        ),
+        reason=lambda launch: "it accumulates no gradients under fp8",
+        fix=lambda launch: change(launch, mbs=launch.strategy.mbs * launch.microbatches),
+    ),
+    Limit(
+        broken=lambda launch: _model(launch.model) is None,
+        reason=lambda launch: f"it has no {launch.model.name}, and its other decoders are dense",
+        fix=None,
+    ),
     no_zero(1, "parameters are sharded along fsdp (zero=3) or not at all", 3),
     no_zero(2, "parameters are sharded along fsdp (zero=3) or not at all", 3),
     when(
@@ -109,13 +106,13 @@ LIMITS = (
         shard=ALL_REPLICAS,
     ),
     when(
-        lambda s: s.recompute not in POLICIES or s.recompute_layers != ALL_LAYERS,
+        lambda s: s.recompute_name not in NAMES["policies"] or s.recompute_layers != ALL_LAYERS,
         "recompute: its policies keep products of all layers, some of them, or none",
         recompute=Recompute.FULL,
         recompute_layers=ALL_LAYERS,
     ),
     fixed(
-        lambda launch: _offloads(launch) and launch.strategy.recompute not in OFFLOADED,
+        lambda launch: _offloads(launch) and launch.strategy.recompute_name not in NAMES["offloaded"],
         "activation-offload without recompute: its policies move products, or inputs of layers, and repeat the rest",
         recompute=Recompute.SELECTIVE,
     ),
@@ -132,29 +129,29 @@ def write(launch: Launch) -> Files:
     """Return the YAML over ``base.yml`` and the script for every host; TPUs have no Slurm."""
     s, workload = launch.strategy, launch.workload
     each = s.mbs * (launch.microbatches if s.pp > 1 else 1) / (s.tp * s.cp * s.pp)
-    switches = flags_of(launch, NAME) | ({} if not _offloads(launch) else OFFLOADED[s.recompute])
+    policy = NAMES["offloaded" if _offloads(launch) else "policies"][s.recompute_name]
     data: dict[str, Any] = {
         "base_config": "base.yml",
         "run_name": harmless(launch.name),
-        **_model(launch.model),
-        **({"hardware": HARDWARE[launch.vendor]} if launch.vendor in HARDWARE else {}),
+        **(_model(launch.model) or {}),
+        **({"hardware": NAMES["hardware"][launch.vendor]} if launch.vendor in NAMES["hardware"] else {}),
         **_mesh(launch),
         "per_device_batch_size": int(each) if each == int(each) else each,
         "gradient_accumulation_steps": 1 if s.pp > 1 else launch.microbatches,
         "max_target_length": workload.seq_len,
-        **({"remat_policy": POLICIES[s.recompute]} | switches),
+        **flags_of(launch, NAME),
+        **policy,
         "dtype": "float32" if workload.precision == "fp32" else "bfloat16",
         "quantization": "fp8" if workload.precision == "fp8" else "",
-        **(DOCUMENTS if launch.packed else {"dataset_type": "synthetic"}),
+        **(NAMES["documents"] if launch.packed else {"dataset_type": "synthetic"}),
         "enable_checkpointing": False,
         "steps": launch.job.steps,
     }
     if s.pp > 1:
         data |= {"num_pipeline_microbatches": launch.microbatches, "num_pipeline_repeats": s.vpp}
+        data |= {"num_layers_per_pipeline_stage": launch.model.layer_count // (s.pp * s.vpp)}
     title = f"{LAUNCHER.title} {LAUNCHER.version}"
-    known = launch.model.name in MODELS or data["model_name"] == "default"
-    remarks = [] if known else [f"MaxText has its own names of models; {comment(launch.model.name)} is the catalogue's"]
-    text = dump_yaml(data, f"{launch.name}: {title}, {s}", *remarks)
+    text = dump_yaml(data, f"{launch.name}: {title}, {s}")
     command = [f"python3 -m maxtext.trainers.pre_train.train {MAIN}"]
     files = {MAIN: text, **scripts(launch, title, command, before=_before(launch))}
     return {name: text for name, text in files.items() if name != SLURM or launch.vendor != "Google"}
@@ -164,7 +161,7 @@ def _before(launch: Launch) -> list[str]:
     """Return the lines before the command."""
     if launch.vendor == "Google":
         return ["# On every host at once: gcloud compute tpus tpu-vm ssh NAME --worker=all --command=..., or xpk."]
-    if HARDWARE.get(launch.vendor) == "gpu":
+    if NAMES["hardware"].get(launch.vendor) == "gpu":
         return ['export NNODES NODE_RANK JAX_COORDINATOR_IP="$MASTER_ADDR" JAX_COORDINATOR_PORT="$MASTER_PORT"']
     return []
 
@@ -192,24 +189,34 @@ def _mesh(launch: Launch) -> dict[str, int]:
     }
 
 
-def _model(model: Model) -> dict[str, Any]:
-    """Return the name of a model, or the sizes of an unnamed dense model."""
-    layer, plain = model.layers[-1], {(x.mixer, x.mlp) for x in model.layers}
-    mlp = layer.mlp
-    if model.name in MODELS:
-        return {"model_name": MODELS[model.name]}
+def _model(model: Model) -> dict[str, Any] | None:
+    """Return the name of a model, or the sizes of another dense decoder; None for a model that MaxText lacks."""
+    if model.name in NAMES["models"]:
+        return {"model_name": NAMES["models"][model.name]}
+    layer = model.layers[-1]
+    mlp, attention = layer.mlp, layer.mixer
     if (
-        len(plain) > 1
-        or not isinstance(mlp, FeedForward)
+        not isinstance(mlp, FeedForward)
+        or not isinstance(attention, Attention)
+        or len({(one.mixer, one.mlp) for one in model.layers}) > 1
         or not mlp.gated
         or layer.norm_bias
         or model.learned_positions
     ):
-        return {"model_name": harmless(model.name)}
-    attention = layer.attention
+        return None
+    plain = Attention(
+        heads=attention.heads,
+        kv_heads=attention.kv_heads,
+        head_dim=attention.head_dim,
+        value_head_dim=attention.head_dim,
+    )
+    if dataclasses.replace(attention, query_key_value_bias=False, query_key_norm=False) != plain:
+        return None
     return {
         "model_name": "default",
-        "decoder_block": "llama2",
+        "decoder_block": "qwen3" if attention.query_key_norm else "llama2",
+        "use_qk_norm": attention.query_key_norm,
+        "attention_bias": attention.query_key_value_bias,
         "base_emb_dim": model.hidden,
         "base_num_query_heads": attention.heads,
         "base_num_kv_heads": attention.kv_heads,

@@ -4,11 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from forerun.search import search
 from forerun.search.answer.diagnosis.diagnosis import NothingFeasible
 from forerun.search.api import search_request
-from forerun.search.formats import import_texts
+from forerun.search.formats import Launch, format_named, import_texts
 from forerun.search.formats.express import express, launch_in
 from forerun.search.formats.registry import formats_of
 from forerun.search.formats.table import writable
@@ -19,7 +20,9 @@ from forerun.spaces.clusters import load_cluster
 from forerun.spaces.clusters.catalogue import cluster_names
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import load_framework, switched
+from forerun.spaces.models import load_model
 from forerun.spaces.strategies import parse_strategy, table_of
+from forerun.spaces.workload import Workload
 
 ASKED = {"model": "llama3-70b", "global_batch": 256, "seq_len": 8192, "gpus": "64"}
 FOREIGN = re.compile("torchrun|cuda|nccl|deepep|transformer.engine|ascend", re.IGNORECASE)
@@ -83,6 +86,36 @@ def test_a_launch_of_maxtext_takes_the_predicted_time(text: str, switches: dict[
         again = replace(context, framework=switched(load_framework("maxtext"), found.switches))
         steps = [float(score(one, table_of([strategy])).step_time_s[0]) for one in (context, again)]
         assert steps[0] == pytest.approx(steps[1], rel=0.01)
+
+
+def test_stages_of_maxtext_hold_every_layer() -> None:
+    workload, item = Workload(global_batch=64, seq_len=4096), format_named("maxtext")
+    strategy = parse_strategy("tp1 pp4 dp4 mbs1 vpp2 zero3 recompute=full schedule=interleaved")
+    launch = Launch(strategy=strategy, model=load_model("llama3-8b"), workload=workload, devices_per_node=4)
+    text = item.express(launch)["maxtext.yml"]
+    data = yaml.safe_load(text)
+    assert data["num_layers_per_pipeline_stage"] * data["num_pipeline_repeats"] * 4 == 32
+    without = "".join(line for line in text.splitlines(True) if "num_pipeline_repeats" not in line)
+    assert import_texts({"maxtext.yml": without}).strategy.vpp == 2  # as MaxText computes them
+    assert import_texts({"maxtext.yml": without.replace("num_layers_per_pipeline_stage: 4", "")}).strategy.vpp == 8
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "precision", "text", "reason"),
+    [
+        ("llama3-8b", 24, "bf16", "pp4 dp4 mbs1 zero3 schedule=gpipe recompute=full", "no multiple of 4 stages"),
+        ("llama3-8b", 64, "fp8", "dp16 mbs1 zero3 recompute=full", "accumulates no gradients"),
+        ("glm-4.5-air", 64, "bf16", "dp16 mbs1 zero3 recompute=full", "has no glm-4.5-air"),
+    ],
+)
+def test_maxtext_is_asked_nothing_that_its_configuration_refuses(
+    model: str, batch: int, precision: str, text: str, reason: str
+) -> None:
+    workload = Workload(global_batch=batch, seq_len=4096, precision=precision)
+    strategy = parse_strategy(text)
+    launch = Launch(strategy=strategy, model=load_model(model), workload=workload, devices_per_node=4)
+    with pytest.raises(RequestError, match=reason):
+        format_named("maxtext").express(launch)
 
 
 @pytest.mark.parametrize("cluster", ["tpu-v5p-pod", "ascend-910b-box", "aws-trn2", "gaudi3-box"])

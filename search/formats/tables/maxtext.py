@@ -15,24 +15,14 @@ from forerun.search.formats.facts import world
 from forerun.search.formats.keys import REST, LaunchFacts, LaunchKey, decide
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
-from forerun.spaces.strategies import Recompute, Schedule
+from forerun.spaces.models import load_model
+from forerun.spaces.strategies import Schedule
 
-AXES = {
-    "data": "replicate",
-    "fsdp": "shard",
-    "fsdp_transpose": "shard",
-    "tensor": "tp",
-    "tensor_transpose": "tp",
-    "tensor_sequence": "tp",
-    "context": "cp",
-    "sequence": "cp",
-    "pipeline": "pp",
-    "expert": "ep",
-}
-"""Axis of the mesh -> degree. Expert ranks have separate batches, so they are replicas, too."""
-OFFLOADED = {"minimal_offloaded": Recompute.SELECTIVE, "custom": Recompute.FULL}
-"""Policies that offload kept activations; ``custom`` if it offloads inputs of layers."""
+NAMES = package_yaml("forerun.search.formats", "data", "maxtext.yaml")
+"""MaxText's names of models, hardware and policies, and degrees of the axes of its mesh."""
+AXES: Mapping[str, str] = NAMES["axes"]
 MESHES = ("ici", "dcn")
 """Devices within a slice, and slices."""
 CHIPS = {"v4": 2, "v5p": 2, "v3": 2, "v2": 2}
@@ -72,13 +62,29 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values["sp"] = any(
         (settings.whole(f"{mesh}_tensor_sequence_parallelism", least=-1) or 1) > 1 for mesh in MESHES
     )
+    if facts.get("pp") > 1 and facts.get("vpp") in (None, REST):
+        _repeats(facts)
     if facts.get("pp") > 1 and facts.get("vpp", 1) == 1:
         facts.values["schedule"] = Schedule.GPIPE
     policy, inputs = settings.text("remat_policy"), settings.text("decoder_layer_input")
-    if policy in OFFLOADED and (policy != "custom" or inputs == "offload"):
+    stated = {"remat_policy": policy, "decoder_layer_input": inputs}
+    if any(set(stated.items()) >= set(offloading.items()) for offloading in NAMES["offloaded"].values()):
         facts.switches["activation-offload"] = "on"
     settings_of_shards(facts)
     batch(facts)
+
+
+def _repeats(facts: LaunchFacts) -> None:
+    """Compute the rounds of a pipeline from the layers of the model and of a stage."""
+    name, settings = facts.settings.text("model_name"), facts.settings
+    layers = settings.whole("base_num_decoder_layers")
+    known = next((ours for ours, theirs in NAMES["models"].items() if theirs == name), None)
+    layers = load_model(known).layer_count if layers is None and known else layers
+    each = settings.whole("num_layers_per_pipeline_stage") or 1
+    repeats, rest = divmod(layers or facts.get("pp") * each, facts.get("pp") * each)
+    if layers is None or rest or not repeats:
+        facts.notes.append("num_pipeline_repeats is not stated, and follows from the layers of the model: read as 1")
+    facts.values["vpp"] = 1 if rest else max(1, repeats)
 
 
 def settings_of_shards(facts: LaunchFacts) -> None:
