@@ -48,17 +48,11 @@ def better(cluster: Cluster, random: Random) -> tuple[str, Cluster]:
         return dataclasses.replace(cluster, device=changed)
 
     peaks = {name: rate * factor for name, rate in device.peak_flops_per_s.items()}
-    levels = tuple(
-        dataclasses.replace(
-            level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor
-        )
-        for level in cluster.levels
-    )
     changes: dict[str, Callable[[], Cluster]] = {
         "flops": lambda: with_device(peak_flops_per_s=peaks),
         "memory rate": lambda: with_device(memory_bytes_per_s=device.memory_bytes_per_s * factor),
         "memory": lambda: with_device(memory_bytes=device.memory_bytes * factor),
-        "links": lambda: dataclasses.replace(cluster, levels=levels),
+        "links": lambda: documented().on_faster_links(cluster, factor),
     }
     what = random.choice(list(changes))
     return f"{factor:g} x {what}", changes[what]()

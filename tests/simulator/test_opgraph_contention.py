@@ -4,13 +4,18 @@ import random
 from dataclasses import replace
 
 import pytest
+from laws import on_faster_links
 from split_cases import graph_setting, split_rows
 
 from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.events.graph_step import simulate_plan
+from forerun.simulator.opgraph.events.planning import graph_plan
+from forerun.simulator.opgraph.split_tree import tree_of_split
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.batch import PerDevice
+from forerun.spaces.opgraph.split import parse_split
 
 
 def context(model: str = "alexnet") -> GraphContext:
@@ -89,3 +94,24 @@ def test_a_cluster_without_links_says_so() -> None:
     made = context()
     with pytest.raises(RequestError, match="no graph of links"):
         step_s(replace(made, cluster=replace(made.cluster, spec=None)), "data4", contention=True)
+
+
+@pytest.mark.parametrize("factor", [1.01, 2.0, 10.0])
+@pytest.mark.parametrize(
+    ("model", "cluster", "batch", "text"),
+    [
+        ("alexnet", "dgx1-v100-1ib", 64, "data4 pipeline4 segments4"),
+        ("inception-v3", "abci-v100", 32, "data2 pipeline3 segments4"),
+        ("vgg16", "dgx-a100-80", 64, "pipeline2 segments8"),
+    ],
+)
+def test_faster_links_never_slow_a_pipeline_with_the_same_stages(
+    model: str, cluster: str, batch: int, text: str, factor: float
+) -> None:
+    made = replace(graph_setting(model, cluster, 8).context, global_batch=batch)
+    tree = tree_of_split(made, parse_split(text), batch)
+
+    def on(links: Cluster) -> float:
+        return simulate_plan(graph_plan(replace(made, cluster=links), tree, batch)).step_time_s
+
+    assert on(on_faster_links(made.cluster, factor)) <= on(made.cluster) * (1 + 1e-9)

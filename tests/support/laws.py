@@ -1,7 +1,8 @@
 """Changes to a request whose effect has a known sign, and a check of all legal candidates at once."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 from forerun_examples import dense_model, moe_model, request, small_cluster
@@ -122,13 +123,29 @@ def with_memory(context: Context, memory_bytes: float) -> Context:
 def with_links(context: Context, factor: float, *, only: int | None = None) -> Context:
     """Links of all levels, or of one alone, ``factor`` times as fast."""
     cluster = context.cluster
-    levels = tuple(
-        replace(level, bytes_per_s=level.bytes_per_s * factor, port_bytes_per_s=level.port_bytes_per_s * factor)
-        if only is None or only == number
-        else level
-        for number, level in enumerate(cluster.levels)
-    )
+    if only is None:
+        return _with_cluster(context, on_faster_links(cluster, factor))
+    levels = tuple(_faster(level, factor) if only == number else level for number, level in enumerate(cluster.levels))
     return _with_cluster(context, replace(cluster, levels=levels))
+
+
+def on_faster_links(cluster: Cluster, factor: float) -> Cluster:
+    """Return a cluster with all links ``factor`` times as fast, in its levels and in its graph of links."""
+    return replace(cluster, levels=_faster(cluster.levels, factor), spec=_faster(cluster.spec, factor))
+
+
+def _faster(part: Any, factor: float) -> Any:
+    """Return a part of a cluster's description with all its rates multiplied."""
+    if isinstance(part, tuple):
+        return tuple(_faster(one, factor) for one in part)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    faster = {
+        name: value * factor if name.endswith("bytes_per_s") and value is not None else _faster(value, factor)
+        for name, value in values.items()
+    }
+    return replace(part, **faster)
 
 
 def _with_device(context: Context, **changes: object) -> Context:
