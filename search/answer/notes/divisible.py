@@ -16,8 +16,6 @@ WORTH = 0.05
 """Least gain in tokens per second and GPU for a note: above the prediction error between neighbours."""
 MOST = 4
 """Most alternatives searched, nearest first: each takes the time of a small search."""
-ROUNDING = 1e-9
-"""Relative rounding difference between rates and device-seconds."""
 OBJECTIVES = ("throughput", "cost")
 FREE = ("mbs", "recompute")
 """Axes that stay free: the choices that fit in a device's memory depend on the batch."""
@@ -123,7 +121,7 @@ def _note(
     """Return a note on the gain of the best of other settings over the first row; none for a small gain."""
     best: tuple[float, int, Row] | None = None
     for number, setting in others.items():
-        least = (1 + (WORTH if best is None else best[0])) * first.throughput_per_gpu * (1 - ROUNDING)
+        least = (1 + (WORTH if best is None else best[0])) * first.throughput_per_gpu
         device_s = setting.context.workload.tokens_per_step / least
         try:
             row = search.best(setting, overrides=narrow, limits=setting.limits, device_s=device_s)

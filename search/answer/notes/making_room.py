@@ -30,8 +30,6 @@ SMALL = 1 << 20
 """Largest space searched completely instead of near the first row, in candidates."""
 WORTH = 0.05
 """Least gain of a named switch."""
-ROUNDING = 1e-9
-"""Relative rounding difference between a gain and its step time."""
 TOGETHER = 1.1
 """Least gain of two switches over the better one for which both are named."""
 
@@ -115,7 +113,7 @@ def _best_near(setting: Setting, context: Context, first: Row, search: NoteSearc
     changed = dataclasses.replace(setting, context=context)
     space = changed.space()
     near = space.choices if space.size <= SMALL else dict(_near(first.strategy, space))
-    device_s = _device_s(first) / (1 + WORTH) * (1 + ROUNDING)
+    device_s = _device_s(first) / (1 + WORTH)
     return search.best_in(changed, dataclasses.replace(space, choices=near), limits=setting.limits, device_s=device_s)
 
 

@@ -42,7 +42,8 @@ RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 def search_space(problem: Problem, *, score: Scorer = simulator_score, device_s: float = math.inf) -> SliceResult:
     """Search a complete space in this process.
 
-    ``device_s``: device-seconds of a step above which a best candidate need not be found.
+    ``device_s``: device-seconds of a step above which a best candidate need not be found (``Bound``
+    allows for rounding).
     """
     space, size = problem.space, problem.space.size
     if not isinstance(space, StrategySpace) or device_s == math.inf or not _boundable(problem, score):
@@ -51,9 +52,9 @@ def search_space(problem: Problem, *, score: Scorer = simulator_score, device_s:
     assert plain is not None
     least = _least_step(space)
     most = plain(device_s / degrees.column("gpus"), degrees).max(initial=0.0)
-    found = search_slice(_with_bound(problem, most, most, least), 0, size)
-    if found.best is None or not len(found.best) or (key := float(found.best.keys[0, 0])) <= most:
-        return found
+    result = search_slice(_with_bound(problem, most, most, least), 0, size)
+    if result.best is None or not len(result.best) or (key := float(result.best.keys[0, 0])) <= most:
+        return result
     # Preferences and risk may put a candidate behind a slower one, which the bound skipped.
     return search_slice(_with_bound(problem, key, key, least), 0, size)
 
