@@ -197,6 +197,7 @@ def fullest_bytes(
         for moment in others:
             np.maximum(first, moment, out=first)
         return first
+    # The two moments differ in one term only: its larger value is taken before the gather.
     held = _fixed_bytes(replicas)[:, replica]
     held += (activations.kept + activations.passing)[:, key]
     held += np.maximum(activations.logits, activations.held_logits + activations.working)[:, key]

@@ -17,6 +17,10 @@ from forerun.spaces.units import TIMES, format_seconds
 
 SCALE, SHAPE = 0.053, 0.63
 """Gap (a difference of logarithms) at which 82 % of the pairs are in order, and the steepness of the curve there."""
+NEGLIGIBLE = 0.002
+"""Share of a step below which a difference is not mentioned."""
+LISTED = 0.01
+"""Share of a step from which a part is listed."""
 
 
 def order_holds(gap: float) -> float:
@@ -31,12 +35,6 @@ def order_holds(gap: float) -> float:
 def curve(gap: NDArray[np.float64], scale: float, shape: float) -> NDArray[np.float64]:
     """Return the share of pairs in order at gaps (differences of logarithms, at least 0); any shape."""
     return np.asarray(1.0 - 0.5 * np.exp(-((gap / scale) ** shape)))
-
-
-NEGLIGIBLE = 0.002
-"""Share of a step below which a difference is not mentioned."""
-LISTED = 0.01
-"""Share of a step from which a part is listed."""
 
 
 def why(rows: Sequence[AnyRow], second: str = "") -> str:
