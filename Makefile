@@ -144,8 +144,8 @@ test-frameworks:
 	$(FRAMEWORKS)/bin/python $(PIP) --editable . --group frameworks
 	$(FRAMEWORKS)/bin/python $(PIP) --no-deps "megatron-bridge==0.3.1"
 	$(FRAMEWORKS)/bin/python $(PIP) --no-deps --ignore-requires-python "axolotl==0.19.0" "llamafactory==0.9.5" "maxtext==0.2.5"
-	$(FRAMEWORKS)/bin/python $(PIP) --no-deps peft datasets trl
-	$(FRAMEWORKS)/bin/python $(PIP) jax gcsfs
+	$(FRAMEWORKS)/bin/python $(PIP) --no-deps "peft==0.21.2" "datasets==5.2.0" "trl==1.16.0"
+	$(FRAMEWORKS)/bin/python $(PIP) "jax==0.10.2" "gcsfs==2026.10.1"
 	$(FRAMEWORKS)/bin/python -m pytest $(PARSERS)
 	$(FRAMEWORKS)/bin/python -m benchmarks.real_parsers --with
 	$(FRAMEWORKS)/bin/python $(PIP) "torchtitan==0.3.0"
