@@ -52,7 +52,7 @@ def better(cluster: Cluster, random: Random) -> tuple[str, Cluster]:
         "flops": lambda: with_device(peak_flops_per_s=peaks),
         "memory rate": lambda: with_device(memory_bytes_per_s=device.memory_bytes_per_s * factor),
         "memory": lambda: with_device(memory_bytes=device.memory_bytes * factor),
-        "links": lambda: documented().on_faster_links(cluster, factor),
+        "links": lambda: shared_laws().on_faster_links(cluster, factor),
     }
     what = random.choice(list(changes))
     return f"{factor:g} x {what}", changes[what]()
@@ -98,13 +98,13 @@ def _slacks(context: Any, strategies: list[Any]) -> list[float]:
     """Return by how much a better machine may make the estimate of each strategy worse."""
     if not all(isinstance(strategy, Strategy) for strategy in strategies):
         return [ROUNDING if isinstance(strategy, Split) else MIXTURE_SLACK for strategy in strategies]
-    slacks = documented().slacks(context, kind_of(context).table(context, strategies))
+    slacks = shared_laws().slacks(context, kind_of(context).table(context, strategies))
     return [float(slack) + ROUNDING for slack in slacks]
 
 
 @functools.cache
-def documented() -> Any:
-    """Return the slacks of docs/laws.md as the tests have them."""
+def shared_laws() -> Any:
+    """Return the module of changes and slacks (docs/laws.md) that the tests share."""
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     try:
         return importlib.import_module("laws")

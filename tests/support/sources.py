@@ -33,12 +33,7 @@ class Source:
 @cache
 def source(path: Path) -> Source:
     """Parse a module, or give the result of the first time."""
-    return parsed(path, path.read_text(encoding="utf-8"))
-
-
-def parsed(path: Path, text: str) -> Source:
-    """Parse the text of a module."""
-    tree = ast.parse(text)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     imports: list[Import] = []
     docstrings: list[tuple[str, str]] = []
     for node in ast.walk(tree):
