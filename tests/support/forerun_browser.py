@@ -51,10 +51,9 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, **known[key])
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
 
-    def width(self, pixels: int) -> None:
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=pixels, height=900, deviceScaleFactor=1, mobile=pixels < 500
-        )
+    def width(self, pixels: int, height: int = 900) -> None:
+        size = {"width": pixels, "height": height, "deviceScaleFactor": 1, "mobile": pixels < 500}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
 
 
 @contextlib.contextmanager
