@@ -246,6 +246,7 @@ def test_pictures_for_the_documentation(browser: Browser, width: int, height: in
     A picture waits for the compositor, which a busy machine starves until the driver gives up.
     """
     browser.width(width, height)
+    browser.send("Emulation.setScrollbarsHidden", hidden=True)
     picture = base64.b64decode(browser.send("Page.captureScreenshot", format="png")["data"])
 
     assert struct.unpack(">II", picture[16:24]) == (width, height)
