@@ -188,6 +188,7 @@ def config():
     assert not mark.exists()
 
 
+@pytest.mark.slow
 @settings(MOST, max_examples=tries(10))
 @given(name=st.text(max_size=40))
 def test_names_stay_harmless_in_every_file(name: str) -> None:

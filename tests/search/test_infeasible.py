@@ -60,7 +60,10 @@ def test_a_switch_that_makes_room_is_named() -> None:
     "command",
     [
         "search qwen2.5-7b --cluster rtx4090-box --gpus 8 --global-batch 64 --seq-len 4096 --framework fsdp",
-        "search qwen3-14b --cluster rtx4090-box --gpus 8 --global-batch 64 --seq-len 2048 --framework fsdp",
+        pytest.param(
+            "search qwen3-14b --cluster rtx4090-box --gpus 8 --global-batch 64 --seq-len 2048 --framework fsdp",
+            marks=pytest.mark.slow,
+        ),
         "search llama3-70b --cluster dgx-h100 --gpus 8 --global-batch 64 --seq-len 4096 --framework deepspeed",
     ],
 )

@@ -75,6 +75,7 @@ def test_bars_are_in_proportion() -> None:
     assert "width:75.00%" in text and "width:25.00%" in text and "host" not in text
 
 
+@pytest.mark.slow
 def test_an_explanation_has_its_changes(explanation: Explanation) -> None:
     text = explanation._repr_html_()
 
