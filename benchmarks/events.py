@@ -1,4 +1,4 @@
-"""Speed of the event engine, and memory of whole event-level simulations as they grow.
+"""Speed and memory of the event engine.
 
     python benchmarks/events.py [--repeat N] [--out FILE.md]
 
@@ -13,10 +13,8 @@ import platform
 import subprocess
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-
-import events_memory
 
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -158,27 +156,6 @@ def target_rows(repeat: int) -> list[str]:
     return lines
 
 
-def memory_points() -> list[events_memory.Point]:
-    """Return memory against tasks: ZeRO 3, where every microbatch gathers and reduces."""
-    return [events_memory.measure(microbatches, mode) for mode in events_memory.MODES for microbatches in (8, 32, 128)]
-
-
-def memory_rows(points: Sequence[events_memory.Point]) -> list[str]:
-    """Return memory against tasks as a table; what one more task costs is the slope between the last two points."""
-    lines = [
-        "| gpt3-13b, 64 GPUs, pp4 dp16 ZeRO 3 | tasks | live at most | allocated, MB | bytes per further task |",
-        "|---|---|---|---|---|",
-    ]
-    before: events_memory.Point | None = None
-    for one in points:
-        slope = ""
-        if before is not None and before.mode == one.mode:
-            slope = f"{(one.allocated - before.allocated) / (one.tasks - before.tasks):.1f}"
-        lines.append(f"| {one.mode} | {one.tasks:,} | {one.live:,} | {one.allocated / 1e6:.2f} | {slope} |")
-        before = one
-    return lines
-
-
 def main() -> None:
     """Print all tables, and write them where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -186,7 +163,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    points = memory_points()
     text = "\n".join(
         [
             f"# Event engine, {datetime.date.today()}",
@@ -201,12 +177,6 @@ def main() -> None:
             *engine_rows(args.repeat),
             "",
             *target_rows(args.repeat),
-            "",
-            "Memory against tasks, each point in a fresh process: allocated is the peak of what Python allocates in",
-            "the run. `figures` refine a search, `timeline` is what `simulate`",
-            "keeps, `trace` is that with its trace written, `whole` is a graph that is built before it runs.",
-            "",
-            *memory_rows(points),
             "",
         ]
     )

@@ -18,10 +18,8 @@ import memory_risk
 import numpy as np
 import order_trust
 import targets
-from scatter import scatter
 
 from forerun.search.measured.validate import Metrics, Predictions, RunSet, Summary
-from forerun.search.measured.validate.metrics import timed_rows
 from forerun.search.measured.validate.report import GIB, worst_rows
 
 MEASURED = Path(__file__).resolve().parent.parent / "measured"
@@ -79,8 +77,6 @@ def write(
     figures |= {"targets": targets.to_json(found), "cross_validation": cross_validate.to_json(folds)}
     stem.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     _write_predictions(stem.with_suffix(".csv"), predictions, open_rows)
-    if len(timed := timed_rows(predictions, open_rows)):
-        stem.with_suffix(".svg").write_text(scatter(predictions, timed.tolist()), encoding="utf-8")
     return stem.with_suffix(".md")
 
 

@@ -3,8 +3,8 @@
     python benchmarks/accuracy/run.py DIR [--fast] [--table NAME ...] [--worst N] [--out FOLDER]
 
 DIR holds CSV files of the schema in docs/measured-runs.md. benchmarks/results/ gets YYYY-MM-DD-accuracy.md (targets,
-tables, cross-validation, worst rows), .json (all figures), and for tables that the project may carry .csv (predictions)
-and .svg (plot). With --fast only the table is printed. Takes 18 minutes of one core; half a minute with --fast, or
+tables, cross-validation, worst rows), .json (all figures), and for tables that the project may carry .csv
+(predictions). With --fast only the table is printed. Takes 18 minutes of one core; half a minute with --fast, or
 where --folds names an earlier .json, whose cross-validation is taken as it is.
 """
 
@@ -16,7 +16,6 @@ from pathlib import Path
 
 import page
 import targets
-from cluster_state import TABLE, with_known_state
 from cross_validate import cross_validate, from_json
 from page import cell
 from rich.console import Console
@@ -45,7 +44,6 @@ def main() -> int:
     for table in figures_tables(summary, lambda table: fits(table, console)):
         console.print(table)
     print(dense_line(predictions))
-    print(known_state_line(predictions))
     if args.worst:
         console.print(worst_table(predictions, worst_rows(predictions, args.worst)))
     print(f"mapped {len(runs.runs)} rows in {loaded - start:.1f} s, predicted them in {scored - loaded:.1f} s")
@@ -56,7 +54,7 @@ def main() -> int:
     folds = cross_validate(predictions) if earlier is None else from_json(earlier["cross_validation"])
     of_commit = "" if earlier is None else str(earlier["commit"])
     written = page.write(args.out, runs, predictions, summary, folds, time.perf_counter() - start, of_commit)
-    print(f"wrote {written}, .json, .csv and .svg")
+    print(f"wrote {written}, .json and .csv")
     return 0
 
 
@@ -70,19 +68,6 @@ def dense_line(predictions: Predictions) -> str:
         f"dense with recompute stated, not {', '.join(targets.LOW_TRUST)}: {m.rows} rows, "
         f"median {cell(m.median_ape_pct)} %, {order}, regret {cell(m.regret1_pct)} %, {memory}, {verdicts}"
     )
-
-
-def known_state_line(predictions: Predictions) -> str:
-    """Return the figures of the nanotron sweep beside those with the state of its cluster known in every job."""
-    known = with_known_state(predictions.runs)
-    honest = metrics_of(predictions, [row for row, run in enumerate(predictions.runs) if run.file == TABLE])
-    if known is None:
-        return f"no runs of {TABLE}"
-    figures = (
-        f"median {cell(m.median_ape_pct)} %, tau {cell(m.kendall_tau, 2)}, regret {cell(m.regret1_pct)} %"
-        for m in (honest, known)
-    )
-    return f"{TABLE}: {' (cluster state known: '.join(figures)})"
 
 
 def _arguments() -> argparse.Namespace:

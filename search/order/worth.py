@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FAILED_START = 0.1
 """Cost of a failed start as a share of a step, for every step. On 24 groups of measured runs with out-of-memory runs,
 half of it makes launches 1.1 % cheaper (one group decides) and twice of it 1.6 % dearer, with the same number of failed
-starts (``benchmarks/accuracy/launch_order.py``)."""
+starts (docs/decisions/accuracy-by-source.md)."""
 LEAST_SAFETY = 1e-9
 """Smallest probability of fitting in odds."""
 

@@ -5,7 +5,7 @@ with similar degrees and similar parts of the step (Rasmussen and Williams, Gaus
 2006, chapter 2). The logarithm of measured over predicted time has a Gaussian prior whose covariance falls with the
 distance between two strategies: a part common to all, a part per axis, and a part for strategies similar in everything.
 Amplitudes and distances are ``ErrorPriors``, equal for all machines; predictions depend little on them (chosen without
-the evaluated source they do as well; benchmarks/calibration.py).
+the evaluated source they do as well).
 """
 
 import math
