@@ -56,7 +56,7 @@ def stated_adapters(facts: LaunchFacts) -> str | None:
     names = [*map(str, listed)] if isinstance(listed, list | tuple) else []
     products = _products(names, "model.experts" in facts.values)
     short = {name.rpartition(".")[2] for name in names}
-    if any(short & whole and not whole <= short for whole in _WHOLE):
+    if any(short & module and not module <= short for module in _WHOLE):
         facts.notes.append(f"LoRA on {', '.join(sorted(short))} is costed as LoRA on all of {' and '.join(products)}")
     return f"{rank}:{'+'.join(products)}"
 
@@ -67,20 +67,20 @@ def _products(names: Sequence[str], mixture: bool) -> tuple[str, ...]:
     In a ``mixture``, a bare name of a feed-forward also means experts.
     """
     last = [_EXPERTS if ".experts." in name else name.rpartition(".")[2] for name in names]
-    found = {_PRODUCTS.get(name, name) for name in last} & {*TARGETS}
-    found |= {_EXPERTS} if mixture and any(_PRODUCTS.get(name) == _MLP for name in names) else set()
-    found |= {*DEFAULT_TARGETS} if {*names} & {*_ALL} or not found else set()
-    return tuple(product for product in TARGETS if product in found)
+    products = {_PRODUCTS.get(name, name) for name in last} & {*TARGETS}
+    products |= {_EXPERTS} if mixture and any(_PRODUCTS.get(name) == _MLP for name in names) else set()
+    products |= {*DEFAULT_TARGETS} if {*names} & {*_ALL} or not products else set()
+    return tuple(product for product in TARGETS if product in products)
 
 
 def hub_modules(launch: Launch) -> list[str]:
     """Return the modules with adapters of a model of the hub, by Llama's names: suffixes, as matched by PEFT."""
     model, targets = launch.model, launch.tuning.targets
     mixed = "q_a_proj q_b_proj kv_a_proj_with_mqa kv_b_proj o_proj" if _latent(model) else _LLAMA[_ATTENTION]
-    found = mixed.split() if _ATTENTION in targets else []
+    modules = mixed.split() if _ATTENTION in targets else []
     for block in _feed_forwards(model, targets, dense="mlp.", shared="shared_experts."):
-        found += [f"{block}{name}" for name in _LLAMA[_MLP].split()]
-    return found
+        modules += [f"{block}{name}" for name in _LLAMA[_MLP].split()]
+    return modules
 
 
 def adapter_arguments(launch: Launch) -> list[str]:
@@ -103,14 +103,14 @@ def bridge_section(launch: Launch) -> dict[str, Any]:
         return {}
     latent = "q_down_proj q_up_proj kv_down_proj kv_up_proj proj"
     names = (latent if _latent(model) else "qkv proj").split() if _ATTENTION in tuning.targets else []
-    found = [f"linear_{name}" for name in names]
+    modules = [f"linear_{name}" for name in names]
     for block in _feed_forwards(model, tuning.targets, dense="*.mlp.", shared="*.shared_experts."):
-        found += [f"{block}linear_{name}" for name in ("fc1", "fc2")]
+        modules += [f"{block}linear_{name}" for name in ("fc1", "fc2")]
     return {
         "_target_": "megatron.bridge.peft.lora.LoRA",
         "dim": tuning.rank,
         "alpha": 2 * tuning.rank,
-        "target_modules": found,
+        "target_modules": modules,
     }
 
 
@@ -123,9 +123,9 @@ def _feed_forwards(model: Model, targets: Collection[str], *, dense: str, shared
     mixtures = [layer.mlp for layer in model.layers if isinstance(layer.mlp, MixtureOfExperts)]
     if _EXPERTS in targets or not mixtures:
         return [""] if {_MLP, _EXPERTS} & {*targets} else []
-    found = [dense] if any(isinstance(layer.mlp, FeedForward) for layer in model.layers) else []
-    found += [shared] if any(mlp.shared is not None for mlp in mixtures) else []
-    return found if _MLP in targets else []
+    mlps = [dense] if any(isinstance(layer.mlp, FeedForward) for layer in model.layers) else []
+    mlps += [shared] if any(mlp.shared is not None for mlp in mixtures) else []
+    return mlps if _MLP in targets else []
 
 
 def _alone(launch: Launch) -> bool:

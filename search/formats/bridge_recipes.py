@@ -61,29 +61,29 @@ def parse(source: LaunchFile) -> Imported:
         shown = ", ".join(list(named)[:MOST]) + (", ..." if len(named) > MOST else "")
         raise RequestError(f"{source.name} has {len(named)} configurations ({shown}); add --entry {next(iter(named))}")
     entry = source.entry or next(iter(named))
-    found = read(dataclasses.replace(SECTIONS, syntax=lambda _: stated(source, named[entry])), source)
+    imported = read(dataclasses.replace(SECTIONS, syntax=lambda _: stated(source, named[entry])), source)
     computed = [] if entry in reader.constants else open_settings(reader.function(entry))
     lost = [name for name in computed if _DECIDING.search(name)]
     if degrees := [name for name in lost if _DEGREES.search(name)]:
         raise RequestError(f"{entry} in {source.name} sets {', '.join(degrees)} from {COMPUTED}")
     notes = [f"{', '.join(lost[:4])}: computed by code that is not run, so left out"] if lost else []
-    return dataclasses.replace(found, format=NAME, notes=(f"read from {entry}", *notes, *found.notes))
+    return dataclasses.replace(imported, format=NAME, notes=(f"read from {entry}", *notes, *imported.notes))
 
 
 def _entries(tree: ast.Module, reader: PythonReader) -> dict[str, dict[str, Any]]:
     """Return the sections of every recipe and preset by name."""
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for name, value in reader.constants.items():
         preset = isinstance(value, dict) and value.get(CALLED) in ("replace", "WorkloadBaseConfig")
         if preset and not name.startswith("BASE_"):
-            found[name] = _preset(name, value)
+            entries[name] = _preset(name, value)
     for name in reader.functions:
         returned = reader.function(name)
         base = next((sizes for common, sizes in COMMON.items() if _calls(reader.functions[name], common)), {})
         settings = {**base, **settings_of(returned)}
         if not name.startswith("_") and f"model.{DEGREE}" in settings:
-            found[name] = settings
-    return found
+            entries[name] = settings
+    return entries
 
 
 def _calls(function: ast.FunctionDef, name: str) -> bool:

@@ -94,8 +94,8 @@ def write(launch: Launch) -> Files:
     )
     overrides = [shlex.quote(f"{_added(key)}={_hydra(value)}") for key, value in flatten(sections).items()]
     if peft or launch.packed:
-        there = '"${PRETRAINED:?name a checkpoint of the frozen model}"'
-        overrides.append(f"checkpoint.pretrained_checkpoint={there}")
+        checkpoint = '"${PRETRAINED:?name a checkpoint of the frozen model}"'
+        overrides.append(f"checkpoint.pretrained_checkpoint={checkpoint}")
     before = [
         f"# RECIPE names the model: a recipe of Megatron-Bridge for {comment(launch.model.name)}.",
         'RECIPE="${RECIPE:?name a recipe of Megatron-Bridge}"',

@@ -36,7 +36,7 @@ def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str 
 
     Names are spelled with dashes (``kebab``) or with underscores; several values are joined by blanks.
     """
-    found: dict[str, str | bool] = {}
+    flags: dict[str, str | bool] = {}
     remarks: list[str] = []
     at = 0
     while at < len(words):
@@ -55,10 +55,10 @@ def options(words: Sequence[str], *, kebab: bool = True) -> tuple[dict[str, str 
         while len(values) > 1 and _OPEN.fullmatch(values[-1]):
             remarks.append(_left_out(values.pop()))
         result = " ".join(values) if values else True
-        if name in found and found[name] != result:
+        if name in flags and flags[name] != result:
             remarks.append(f"--{name} is given twice; the last one counts")
-        found[name] = result
-    return found, remarks
+        flags[name] = result
+    return flags, remarks
 
 
 _OPEN = re.compile(r"\$(?:\w+|\{\w+(?:\[[@*]\])?\}|\([^\s(]*…\))")
@@ -105,21 +105,21 @@ _DECIDING = re.compile(r"(--)?[\w.-]*(parallel|batch)[-_](size|degree)\b")
 
 def slurm_variables(sbatch: Sequence[str]) -> dict[str, str | list[str]]:
     """Return the variables that SLURM sets from ``#SBATCH`` lines."""
-    found = options(sbatch)[0]
-    nodes = count(found, "nodes") or short(sbatch, "-N")
-    per_node = count(found, "gpus-per-node", "gres") or short(sbatch, "-G")
-    tasks = count(found, "ntasks-per-node")
-    total = count(found, "ntasks") or short(sbatch, "-n") or (nodes * tasks if nodes and tasks else None)
+    flags = options(sbatch)[0]
+    nodes = count(flags, "nodes") or short(sbatch, "-N")
+    per_node = count(flags, "gpus-per-node", "gres") or short(sbatch, "-G")
+    tasks = count(flags, "ntasks-per-node")
+    total = count(flags, "ntasks") or short(sbatch, "-n") or (nodes * tasks if nodes and tasks else None)
     counts = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": per_node}
     counts |= {"SLURM_GPUS_ON_NODE": per_node, "SLURM_NTASKS_PER_NODE": tasks, "SLURM_TASKS_PER_NODE": tasks}
     counts |= {"SLURM_NTASKS": total, "SLURM_NPROCS": total}
     return {name: str(count) for name, count in counts.items() if count is not None}
 
 
-def count(found: Mapping[str, str | bool], *names: str) -> int | None:
+def count(flags: Mapping[str, str | bool], *names: str) -> int | None:
     """Return the number at the end of the first option that ends in a number (``--gres=gpu:8``), or None."""
     for name in names:
-        if match := re.search(r"(\d{1,7})$", str(found.get(name, ""))):
+        if match := re.search(r"(\d{1,7})$", str(flags.get(name, ""))):
             return int(match[1]) or None
     return None
 

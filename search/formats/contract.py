@@ -244,8 +244,8 @@ class Format:
             changed.append(f"precision {near.workload.precision}")
         if near.strategy.devices != launch.strategy.devices:
             changed.append(f"{near.strategy.devices} GPUs")
-        held = {name: setting for name, setting in near.switches.items() if launch.switches.get(name) != setting}
-        changed += [f"--with {name}={setting}" for name, setting in held.items() if setting != "0"]
+        dropped = {name: setting for name, setting in near.switches.items() if launch.switches.get(name) != setting}
+        changed += [f"--with {name}={setting}" for name, setting in dropped.items() if setting != "0"]
         raise RequestError(
             f"{self.title} ({self.name}) cannot express {launch.strategy}. {reasons}; "
             f"nearest that it can express: {', '.join(changed)}"

@@ -74,13 +74,13 @@ def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
     return shard
 
 
-def batch_of(found: RunReplicas, per_replica: int, why: str) -> tuple[int | None, str]:
+def batch_of(run: RunReplicas, per_replica: int, why: str) -> tuple[int | None, str]:
     """Return the global batch of ``per_replica`` sequences times the replicas (None if these are unknown), and a
     remark.
 
     >>> batch_of(RunReplicas(dp=4, known=True), 8, "as the framework assumes")
     (32, 'global batch 32: 8*dp, as the framework assumes')
     """
-    if not found.known:
+    if not run.known:
         return None, f"global batch: {per_replica} times the replicas, whose number is not known"
-    return per_replica * found.dp, f"global batch {per_replica * found.dp}: {per_replica}*dp, {why}"
+    return per_replica * run.dp, f"global batch {per_replica * run.dp}: {per_replica}*dp, {why}"

@@ -79,8 +79,8 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
         named = {part: str(request[part]) for part in ("model", "cluster", "framework")}
         switches = {str(name): str(setting) for name, setting in request.get("switches", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RequestError(f"{source} is not a leaderboard that forerun wrote: {told}") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RequestError(f"{source} is not a leaderboard that forerun wrote: {reason}") from None
     model, cluster = tuned(resolve_model(named["model"]).model, lora, frozen), resolve_cluster(named["cluster"])
     cluster = grown(cluster, strategy.devices)
     framework = switched(resolve_framework(named["framework"]), switches)
@@ -145,14 +145,14 @@ def _notes(launch: Launch, context: Context | None, items: Sequence[Format]) -> 
     """Return notes by format on running another framework than the searched one, with its predicted step."""
     notes: dict[str, str] = {}
     for item in items:
-        there = None if context is None else other_framework(item, launch, context)
-        if context is None or there is None:
+        substitute = None if context is None else other_framework(item, launch, context)
+        if context is None or substitute is None:
             continue
         strategy = dataclasses.replace(launch.strategy, software=Software.NONE)
-        step_s = float(score(there, table_of([strategy])).step_time_s[0])
+        step_s = float(score(substitute, table_of([strategy])).step_time_s[0])
         notes[item.name] = (
-            f"{item.name} runs {there.framework.name}, and {context.framework.name} was searched: "
-            f"{format_seconds(step_s)} a step is predicted there; search with --framework {there.framework.name}"
+            f"{item.name} runs {substitute.framework.name}, and {context.framework.name} was searched: "
+            f"{format_seconds(step_s)} a step is predicted there; search with --framework {substitute.framework.name}"
         )
     return notes
 

@@ -64,9 +64,9 @@ def other_framework(item: Format, launch: Launch, context: Context) -> Context |
     named = [name for name in (item.framework, *item.also) if name is not None]
     if not named or {*named} & {*context.framework.lineage}:
         return None
-    there = load_framework(named[0])
+    framework = load_framework(named[0])
     settings = _switched(item, launch, context).switches
-    return dataclasses.replace(context, framework=with_settings(there, settings), correction=None)
+    return dataclasses.replace(context, framework=with_settings(framework, settings), correction=None)
 
 
 def _software(launch: Launch, context: Context) -> FrameworkProfile:
@@ -91,10 +91,10 @@ def _lawful(item: Format, context: Context) -> Format:
     """Return a format of another framework than the searched one with its framework's laws as a limit."""
     if item.framework is None or item.framework == context.framework.name:
         return item
-    there = dataclasses.replace(context, framework=load_framework(item.framework))
+    in_framework = dataclasses.replace(context, framework=load_framework(item.framework))
 
     def broken(launch: Launch) -> list[str]:
-        return [message for _, message in violations(axis_values(launch.strategy), there)]
+        return [message for _, message in violations(axis_values(launch.strategy), in_framework)]
 
     def fix(launch: Launch) -> Launch:
         others = [change(launch, **fields) for fields in ({"sp": True}, {"split": Split.BALANCED}, {"etp": 1})]
@@ -124,8 +124,8 @@ def _check_words(item: Format, software: FrameworkProfile, launch: Launch, spoke
 
     Formats of other frameworks are exempt, since they run other software.
     """
-    own = any(name in software.lineage for name in (item.framework, *item.also) if name)
-    if not own and (item.framework or item.also):
+    of_framework = any(name in software.lineage for name in (item.framework, *item.also) if name)
+    if not of_framework and (item.framework or item.also):
         return
     if lacking := refused(software, launch, spoken, item.writes):
         without = ",".join(f"{name}={usual(software)[name]}" for name in lacking)

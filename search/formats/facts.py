@@ -40,25 +40,25 @@ def imported(facts: LaunchFacts) -> Imported:
     """
     get, launcher = facts.get, facts.launcher
     tp, pp, cp = get("tp", 1), get("pp", 1), get("cp", 1)
-    found = _of_batches(facts, _replicas(facts, tp, pp, cp))
-    mbs, batch = _batch(facts, found)
+    run = _of_batches(facts, _replicas(facts, tp, pp, cp))
+    mbs, batch = _batch(facts, run)
     zero = get("zero", 0)
-    if zero and found.known and found.dp * cp == 1:
+    if zero and run.known and run.dp * cp == 1:
         if "zero" in facts.stated:
             facts.notes.append(f"sharding over replicas (zero={zero}) has no effect with one replica")
         zero = 0
     copies, shard = get("instances", get("replicate", 1)), ALL_REPLICAS
     if zero and copies > 1:
-        if found.known and found.dp * cp % copies:
+        if run.known and run.dp * cp % copies:
             raise RequestError(
-                f"{facts.source.name}: dp*cp = {found.dp}*{cp} replicas are not divisible by "
+                f"{facts.source.name}: dp*cp = {run.dp}*{cp} replicas are not divisible by "
                 f"{facts.key('instances' if get('instances') else 'replicate')}={copies}"
             )
-        shard = shard_stated(found.dp * cp // copies if found.known else None, copies, facts.notes)
+        shard = shard_stated(run.dp * cp // copies if run.known else None, copies, facts.notes)
         zero = 0 if shard == 1 else zero  # every replica is a copy
     some = get("recompute_layers", 0)
     strategy = Strategy(
-        dp=found.dp,
+        dp=run.dp,
         tp=tp,
         pp=pp,
         cp=cp,
@@ -70,17 +70,17 @@ def imported(facts: LaunchFacts) -> Imported:
         sp=bool(get("sp")) and tp > 1,
         recompute=Recompute.FULL if some else get("recompute", Recompute.NONE),
         recompute_layers=some or ALL_LAYERS,
-        placement=Placement(int(bool(get("placement")) and pp > 1 and (found.dp > 1 or not found.known))),
+        placement=Placement(int(bool(get("placement")) and pp > 1 and (run.dp > 1 or not run.known))),
         **_stages(facts, pp),
     )
-    ranks = tp * cp * found.dp // strategy.etp
-    if strategy.ep > 1 and found.known and ranks % strategy.ep:
+    ranks = tp * cp * run.dp // strategy.etp
+    if strategy.ep > 1 and run.known and ranks % strategy.ep:
         facts.notes.append(
             f"ep={strategy.ep} cannot be formed: it divides tp*cp*dp/etp ranks of a stage, of which there are {ranks}"
         )
     precision = get("precision", None if "precision" in facts.open else "fp32")
     workload = {"global_batch": batch, "seq_len": get("seq_len"), "precision": precision}
-    workload["gpus"] = strategy.devices if found.known else None
+    workload["gpus"] = strategy.devices if run.known else None
     workload["lora"] = stated_adapters(facts)
     switches = _switches(facts, strategy, precision)
     other, unknown = _rest(facts)
@@ -96,8 +96,8 @@ def imported(facts: LaunchFacts) -> Imported:
         unknown=unknown,
         switches=switches,
         unmodelled=unmodelled,
-        defaults=(*found.defaults, *facts.defaults),
-        notes=(*found.notes, *facts.notes),
+        defaults=(*run.defaults, *facts.defaults),
+        notes=(*run.notes, *facts.notes),
     )
 
 
@@ -105,16 +105,16 @@ def _switches(facts: LaunchFacts, strategy: Strategy, precision: str | None) -> 
     """Return the switches of the software that a file sets."""
     by_spelling = {spelled: name for name, spelled in facts.file.spelled.items()}
     mixture = "model.experts" in facts.values or strategy.ep > 1 or strategy.etp > 1
-    found: dict[str, str] = {}
+    switches: dict[str, str] = {}
     for framework in facts.launcher.frameworks:
-        found |= read_switches(
+        switches |= read_switches(
             lambda key: facts.settings.raw(by_spelling.get(key, key)),
             framework,
             strategy,
             mixture=mixture,
             precision=precision,
         )
-    return found | facts.switches
+    return switches | facts.switches
 
 
 def _rest(facts: LaunchFacts) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -172,13 +172,13 @@ def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
         return RunReplicas(dp=fixed, known=True)
     ep = facts.get("ep", 1)
     least = fewest_replicas(ep, facts.get("etp", 1), tp * cp * fixed) if ep > 1 else 1
-    found = replicas(counted, tp * pp * cp * fixed, what=what, source=name, least=least)
+    run = replicas(counted, tp * pp * cp * fixed, what=what, source=name, least=least)
     if facts.get("replicate") == REST:
-        facts.values["replicate"] = found.dp if found.known else 1
-    return RunReplicas(dp=found.dp * fixed, known=found.known, defaults=found.defaults, notes=found.notes)
+        facts.values["replicate"] = run.dp if run.known else 1
+    return RunReplicas(dp=run.dp * fixed, known=run.known, defaults=run.defaults, notes=run.notes)
 
 
-def _of_batches(facts: LaunchFacts, found: RunReplicas) -> RunReplicas:
+def _of_batches(facts: LaunchFacts, run: RunReplicas) -> RunReplicas:
     """Return the replicas implied by batches: global over micro-batch and accumulation.
 
     Raises:
@@ -186,40 +186,40 @@ def _of_batches(facts: LaunchFacts, found: RunReplicas) -> RunReplicas:
     """
     batch, mbs, steps = (facts.get(name) for name in ("global_batch", "mbs", "accumulation"))
     if batch is None or mbs is None or steps is None:
-        return found
+        return run
     dp = batch // (mbs * steps)
-    if batch % (mbs * steps) or (found.known and dp != found.dp):
+    if batch % (mbs * steps) or (run.known and dp != run.dp):
         raise RequestError(
             f"{facts.source.name}: {facts.key('global_batch')} must be {facts.key('mbs')} * "
             f"{facts.key('accumulation')} * replicas, but they are {batch} and "
-            f"{mbs}*{steps}*{found.dp if found.known else dp or 1}"
+            f"{mbs}*{steps}*{run.dp if run.known else dp or 1}"
         )
     return RunReplicas(dp=dp, known=True)
 
 
-def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
+def _batch(facts: LaunchFacts, run: RunReplicas) -> tuple[int, int | None]:
     """Return micro-batch and global batch (None: it depends on unknown replicas)."""
     get, name = facts.get, facts.source.name
     mbs, steps, batch = get("mbs"), get("accumulation"), get("global_batch")
     mbs = _sequences(facts, "mbs_tokens") if mbs is None else mbs
     batch = _sequences(facts, "global_tokens") if batch is None else batch
-    if batch is None and get("local_batch") is not None and found.known:
-        batch = get("local_batch") * found.dp
+    if batch is None and get("local_batch") is not None and run.known:
+        batch = get("local_batch") * run.dp
         facts.defaults.append(f"global batch {batch}: {get('local_batch')}*dp, the batches of all replicas")
-    elif batch is not None and get("local_batch") and get("pp", 1) > 1 and batch != get("local_batch") * found.dp:
+    elif batch is not None and get("local_batch") and get("pp", 1) > 1 and batch != get("local_batch") * run.dp:
         facts.notes.append("each step runs the pipeline several times (gradient accumulation); read as one longer run")
-    if mbs is None and get("most_mbs") and batch is not None and found.known and batch % found.dp == 0:
-        share = batch // found.dp
+    if mbs is None and get("most_mbs") and batch is not None and run.known and batch % run.dp == 0:
+        share = batch // run.dp
         mbs = max(size for size in range(1, get("most_mbs") + 1) if share % size == 0)
         facts.notes.append(
             f"mbs={mbs}: microbatches are packed by tokens, at most {get('most_mbs')} full sequences, and {mbs} "
             f"divides the {share} of a replica"
         )
-    elif mbs is None and not get("most_mbs") and batch is not None and found.known:
-        share, left = divmod(batch, (steps or 1) * found.dp)
+    elif mbs is None and not get("most_mbs") and batch is not None and run.known:
+        share, left = divmod(batch, (steps or 1) * run.dp)
         if left or not share:
             raise RequestError(
-                f"{name}: a global batch of {batch} cannot be divided among {found.dp} replicas in "
+                f"{name}: a global batch of {batch} cannot be divided among {run.dp} replicas in "
                 f"{steps or 1} microbatches"
             )
         mbs = share
@@ -231,12 +231,12 @@ def _batch(facts: LaunchFacts, found: RunReplicas) -> tuple[int, int | None]:
     if batch is None:
         if steps is None and get("local_batch") is None:
             facts.defaults.append("1 microbatch per step: the file states no accumulation")
-        batch, assumed = batch_of(found, mbs * (steps or 1), "by accumulation")
-        if not found.known or steps is None:
+        batch, assumed = batch_of(run, mbs * (steps or 1), "by accumulation")
+        if not run.known or steps is None:
             facts.defaults.append(assumed)
-    elif found.known and batch % (mbs * found.dp):
+    elif run.known and batch % (mbs * run.dp):
         facts.notes.append(
-            f"a global batch of {batch} is no multiple of micro-batch * replicas = {mbs}*{found.dp}: the run needs "
+            f"a global batch of {batch} is no multiple of micro-batch * replicas = {mbs}*{run.dp}: the run needs "
             "another batch or another number of devices"
         )
     return mbs, batch

@@ -32,33 +32,33 @@ def parse_galvatron(source: LaunchFile) -> Imported:
         notes.append("use_sp=1 (Ulysses) uses the tensor ranks to split sequences; read as cp in place of tp")
         cp, tp = cp * tp, 1
     gpus = source.gpus or _gpus_in_name(source.name)
-    found = replicas(
+    run = replicas(
         World(devices=gpus, by_user=source.gpus is not None),
         tp * pp * cp,
         what=f"tp*pp*cp = {tp}*{pp}*{cp}",
         source=source.name,
     )
     batch, chunks = settings.whole("global_bsz"), settings.whole("chunks")
-    mbs = max(1, (batch or 1) // ((chunks or 1) * found.dp))
+    mbs = max(1, (batch or 1) // ((chunks or 1) * run.dp))
     if batch is None or chunks is None:
         defaults.append(f"mbs={mbs}: the file has not both global_bsz and chunks")
     kind = settings.one_of("default_dp_type", ("ddp", "zero2", "zero3"))
     engine = settings.one_of("pipeline_type", ("pipedream_flush", "gpipe")) or "gpipe"
     zero = 3 if sharded else {"ddp": 0, "zero2": 2, "zero3": 3, None: 0}[kind]
     strategy = Strategy(
-        dp=found.dp,
+        dp=run.dp,
         tp=tp,
         pp=pp,
         cp=cp,
         mbs=mbs,
         schedule=Schedule.GPIPE if engine == "gpipe" and pp > 1 else Schedule.ONE_F_ONE_B,
-        zero=0 if found.known and found.dp * cp == 1 else zero,
+        zero=0 if run.known and run.dp * cp == 1 else zero,
         sp=tp > 1,
         recompute=Recompute.FULL if checkpoint else Recompute.NONE,
         **_division(settings, pp, source.name),
     )
     other, unknown = settings.rest(harmless_by("galvatron"))
-    workload = {"global_batch": batch, "gpus": strategy.devices if found.known else None}
+    workload = {"global_batch": batch, "gpus": strategy.devices if run.known else None}
     return Imported(
         format="galvatron",
         version="2",
@@ -67,8 +67,8 @@ def parse_galvatron(source: LaunchFile) -> Imported:
         model={},
         other=other,
         unknown=unknown,
-        defaults=(*found.defaults, *defaults),
-        notes=(*found.notes, *notes),
+        defaults=(*run.defaults, *defaults),
+        notes=(*run.notes, *notes),
     )
 
 

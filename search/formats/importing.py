@@ -63,19 +63,19 @@ def import_texts(
     chosen, source = _recognised(source) if format is None else (format_named(format), source)
     main = source.name
     try:
-        found = _read(chosen, source)
+        imported = _read(chosen, source)
     except RecursionError:
         raise RequestError(f"{main} is nested deeper than any configuration") from None
-    found = _with_data(found, chosen, files)
-    if joined := next((name for name in found.unknown if len(re.findall(r"[a-z\d]-{2}[a-z]", name)) > 1), None):
+    imported = _with_data(imported, chosen, files)
+    if joined := next((name for name in imported.unknown if len(re.findall(r"[a-z\d]-{2}[a-z]", name)) > 1), None):
         raise RequestError(f"{main} has several options in one word, {joined[:60]}...: blanks between them are missing")
-    missed = [name for name, value in found.unknown.items() if _DEGREE.search(name) and str(value) != "1"]
+    missed = [name for name, value in imported.unknown.items() if _DEGREE.search(name) and str(value) != "1"]
     if missed:
         raise RequestError(
             f"{main} has {', '.join(missed[:3])}, which {chosen.name} does not: it is the file of another tool, or the "
             "name is misspelt; its degrees would be lost"
         )
-    return found
+    return imported
 
 
 def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given) -> LaunchFile:
@@ -90,12 +90,12 @@ def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given
         if any("\ud800" <= char <= "\udfff" for char in text):
             raise RequestError(f"{name} is not UTF-8 text")
     main = _main(files)
-    beside = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
-    others = {name: text for name, text in files.items() if name != main and name not in beside}
-    given = dataclasses.replace(given, scripts={Path(name).name: text for name, text in beside.items()})
+    scripts = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
+    others = {name: text for name, text in files.items() if name != main and name not in scripts}
+    given = dataclasses.replace(given, scripts={Path(name).name: text for name, text in scripts.items()})
     if Path(main).suffix.lower() in SCRIPTS:
         others = {**read_script(files[main], main, given).files, **others}
-    return LaunchFile(name=main, text=files[main], beside=beside, others=others, gpus=gpus, entry=entry, given=given)
+    return LaunchFile(name=main, text=files[main], beside=scripts, others=others, gpus=gpus, entry=entry, given=given)
 
 
 def _recognised(source: LaunchFile) -> tuple[Format, LaunchFile]:
@@ -104,9 +104,9 @@ def _recognised(source: LaunchFile) -> tuple[Format, LaunchFile]:
         return recognised(source), source
     except RequestError:
         for name, text in source.others.items() if source.suffix in SCRIPTS else ():
-            beside = {source.name: source.text, **source.beside}
+            texts = {source.name: source.text, **source.beside}
             others = {other: text for other, text in source.others.items() if other != name}
-            written = dataclasses.replace(source, name=name, text=text, beside=beside, others=others)
+            written = dataclasses.replace(source, name=name, text=text, beside=texts, others=others)
             if item := next((item for item in FORMATS if item.recognise(written)), None):
                 return item, written
         raise
@@ -120,28 +120,28 @@ def _read(chosen: Format, source: LaunchFile) -> Imported:
         if source.given.arguments or not any(map(_ARGUMENT.search, source.scripts.values())):
             raise
         try:
-            found = chosen.read(dataclasses.replace(source, given=dataclasses.replace(source.given, bare=True)))
+            imported = chosen.read(dataclasses.replace(source, given=dataclasses.replace(source.given, bare=True)))
         except RequestError:
             raise error from None
     note = "read as started without arguments, by the script's own defaults; others are given after --"
-    return dataclasses.replace(found, notes=(note, *found.notes))
+    return dataclasses.replace(imported, notes=(note, *imported.notes))
 
 
-def _with_data(found: Imported, item: Format, files: Files) -> Imported:
+def _with_data(imported: Imported, item: Format, files: Files) -> Imported:
     """Add the document length stated by a launch script of forerun.
 
     It applies if the files keep attention inside documents; a note reports a missing length.
     """
-    facts, notes = stated_facts(*files.values()), found.notes
+    facts, notes = stated_facts(*files.values()), imported.notes
     packed = item.packs and next(filter(None, (re.search(item.packs, text, re.M) for text in files.values())), None)
     if not packed:
         facts.pop("documents", None)
-    elif "documents" not in {**facts, **found.workload}:
+    elif "documents" not in {**facts, **imported.workload}:
         notes = (
             *notes,
             f"{packed[0].strip(', ')} keeps attention inside documents, whose length is not stated: give --documents",
         )
-    return dataclasses.replace(found, workload={**facts, **found.workload}, notes=notes)
+    return dataclasses.replace(imported, workload={**facts, **imported.workload}, notes=notes)
 
 
 def _main(files: Files) -> str:
@@ -171,14 +171,14 @@ def _expanded(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             return [path]
-        found = sorted(file for file in path.iterdir() if file.suffix.lower() in FOLDER_FILES)
+        paths = sorted(file for file in path.iterdir() if file.suffix.lower() in FOLDER_FILES)
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not found:
+    if not paths:
         raise RequestError(f"{path} has no configuration and no launch script")
-    if len(found) > MOST_FILES:
-        raise RequestError(f"{path} has {len(found)} files; name the configuration")
-    return found
+    if len(paths) > MOST_FILES:
+        raise RequestError(f"{path} has {len(paths)} files; name the configuration")
+    return paths
 
 
 def read_file(path: Path) -> str:

@@ -45,13 +45,13 @@ class _References:
         kept: list[str] = []
         text = value
         while len(text) <= LONGEST and (match := _REFERENCE.search(text)):
-            found = self._named(path, match[1].strip(), deep - 1)
+            resolved = self._named(path, match[1].strip(), deep - 1)
             if match[0] == text and not kept:
-                return text if found is None else found
-            if found is None:  # unchanged, marked so that it is not resolved again
+                return text if resolved is None else resolved
+            if resolved is None:  # unchanged, marked so that it is not resolved again
                 kept.append(f"${{{_plain_name(match[1])}}}")
-            found = f"\0{len(kept) - 1}\0" if found is None else str(found)
-            text = text[: match.start()] + found + text[match.end() :]
+            resolved = f"\0{len(kept) - 1}\0" if resolved is None else str(resolved)
+            text = text[: match.start()] + resolved + text[match.end() :]
         return re.sub("\0(\\d+)\0", lambda mark: kept[int(mark[1])], text)
 
     def _named(self, path: tuple[str, ...], name: str, deep: int) -> Any:
@@ -62,8 +62,8 @@ class _References:
         function, _, arguments = name.partition(":")
         if function in FUNCTIONS:
             numbers = [_scalar(part) for part in arguments.split(",")]
-            whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
-            return FUNCTIONS[function](numbers) if whole else None
+            are_integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+            return FUNCTIONS[function](numbers) if are_integers else None
         if match := _DEFAULT.fullmatch(name):
             return _scalar(self._variables.get(match[1], match[2]))
         if name in self._variables:
@@ -83,13 +83,13 @@ class _References:
         return self._followed[target]
 
     def _followed_value(self, target: tuple[str, ...], deep: int) -> Any:
-        found: Any = self._data
+        node: Any = self._data
         for key in target:
-            if not isinstance(found, Mapping) or key not in found:
+            if not isinstance(node, Mapping) or key not in node:
                 return None
-            found = found[key]
-        found = None if isinstance(found, Mapping | list) else self.value(target, found, deep)
-        return None if isinstance(found, str) and "${" in found else found
+            node = node[key]
+        node = None if isinstance(node, Mapping | list) else self.value(target, node, deep)
+        return None if isinstance(node, str) and "${" in node else node
 
 
 def _plain_name(name: str) -> str:

@@ -66,8 +66,8 @@ def array(name: str, flags: Mapping[str, Value]) -> list[str]:
 def facts_of_data(launch: Launch) -> dict[str, float]:
     """Return assumptions on the data by flag of the search, for which frameworks have no keys."""
     workload = launch.workload
-    found = {"documents": workload.document_tokens} if launch.packed and workload.document_tokens else {}
-    return found | ({"moe_imbalance": workload.moe_imbalance} if workload.moe_imbalance > 1 else {})
+    facts = {"documents": workload.document_tokens} if launch.packed and workload.document_tokens else {}
+    return facts | ({"moe_imbalance": workload.moe_imbalance} if workload.moe_imbalance > 1 else {})
 
 
 def stated_facts(*texts: str) -> dict[str, float]:
@@ -77,8 +77,8 @@ def stated_facts(*texts: str) -> dict[str, float]:
     {'documents': 20000.0, 'moe_imbalance': 1.25}
     """
     lines = [match[1] for text in texts for match in _PREDICTED.finditer(text)]
-    found = (match for line in lines for match in _FACT.finditer(line))
-    return {match[1].replace("-", "_"): float(match[2]) for match in found}
+    matches = (match for line in lines for match in _FACT.finditer(line))
+    return {match[1].replace("-", "_"): float(match[2]) for match in matches}
 
 
 def _own_tokens(launch: Launch) -> list[tuple[str, int]]:

@@ -80,10 +80,10 @@ def _canonical_split(s: Strategy, layers: int) -> dict[str, Any]:
         return {"split": fitting, "layers_per_stage": None, "vpp": 1, "schedule": Schedule.ONE_F_ONE_B}
     fewer = max(d for d in divisors(s.pp) if nearest_split(layers, d) is not None)
     alone: dict[str, Any] = {"layers_per_stage": None, "stage_recompute": None, "second_tp": None}
-    whole = dataclasses.replace(s, pp=fewer, dp=s.dp * s.pp // fewer, vpp=1, **alone)
+    merged = dataclasses.replace(s, pp=fewer, dp=s.dp * s.pp // fewer, vpp=1, **alone)
     schedule = Schedule.ONE_F_ONE_B
     split = nearest_split(layers, fewer) or Split.EVEN
-    fields: dict[str, Any] = {"pp": whole.pp, "dp": whole.dp, "vpp": 1, "schedule": schedule, "split": split}
+    fields: dict[str, Any] = {"pp": merged.pp, "dp": merged.dp, "vpp": 1, "schedule": schedule, "split": split}
     return fields | alone
 
 

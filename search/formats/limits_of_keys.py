@@ -56,17 +56,17 @@ def _of_words(
     launcher: Launcher, keys: list[LaunchKey], besides: Collection[str], reasons: Mapping[str, str]
 ) -> Iterator[Limit]:
     """Iterate over the limits of decisions to choices with a word."""
-    words: dict[str, list[Any]] = {name: [] for name in ("zero", "recompute", "schedule", "precision")}
+    settings: dict[str, list[Any]] = {name: [] for name in ("zero", "recompute", "schedule", "precision")}
     for key in keys:
-        if key.decides in words and key.decides not in besides:
-            words[key.decides] += [meaning for meaning in (key.words or {}).values() if meaning is not None]
+        if key.decides in settings and key.decides not in besides:
+            settings[key.decides] += [meaning for meaning in (key.words or {}).values() if meaning is not None]
     unnamed: dict[str, tuple[list[Any], list[Any]]] = {
         "zero": ([0], []),
         "recompute": ([], [Recompute.NONE]),
         "schedule": ([Schedule.ONE_F_ONE_B], []),
         "precision": ([], [] if "precision" in launcher.assumed else ["fp32"]),
     }
-    for decision, meanings in words.items():
+    for decision, meanings in settings.items():
         if not meanings:
             continue
         first, last = unnamed[decision]

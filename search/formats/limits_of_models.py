@@ -11,11 +11,11 @@ from forerun.spaces.models.model import Attention, MixtureOfExperts, Model
 def _encoder_beside(model: Model) -> bool:
     """Whether the model has encoders of images or sound with separate tokens before a decoder with rotary positions."""
     layers = [layer for layer in model.layers if layer.mixer]
-    beside = [not layer.attention.causal and layer.tokens is not None for layer in layers]
-    ordered = beside == sorted(beside, reverse=True)
-    causal = all(layer.attention.causal for layer, own in zip(layers, beside, strict=True) if not own)
+    is_encoder = [not layer.attention.causal and layer.tokens is not None for layer in layers]
+    ordered = is_encoder == sorted(is_encoder, reverse=True)
+    causal = all(layer.attention.causal for layer, in_encoder in zip(layers, is_encoder, strict=True) if not in_encoder)
     plain = not (model.encoder_layers or model.patch_inputs or model.learned_positions)
-    return any(beside) and not beside[-1] and ordered and causal and plain
+    return any(is_encoder) and not is_encoder[-1] and ordered and causal and plain
 
 
 def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:

@@ -45,8 +45,8 @@ def _over_slices(launch: Launch) -> str | None:
     """Return the axis divided over slices; None if no degree is a multiple of their number."""
     s, slices = launch.strategy, _slices(launch)
     copies, shards = _replicas(launch)
-    found = {"data": copies, "fsdp": shards, "pipeline": s.pp}
-    return next((axis for axis, size in found.items() if size % slices == 0), None)
+    degrees = {"data": copies, "fsdp": shards, "pipeline": s.pp}
+    return next((axis for axis, size in degrees.items() if size % slices == 0), None)
 
 
 def _replicas(launch: Launch) -> tuple[int, int]:
@@ -180,11 +180,11 @@ def _mesh(launch: Launch) -> dict[str, int]:
         "expert": s.ep,
     }
     axis = _over_slices(launch)
-    found = {"dcn_data_parallelism": 1}
+    mesh = {"dcn_data_parallelism": 1}
     if slices > 1:
-        found[f"dcn_{axis}_parallelism"] = slices
+        mesh[f"dcn_{axis}_parallelism"] = slices
     inside = {name: size // (slices if name == axis else 1) for name, size in sizes.items()}
-    return found | {
+    return mesh | {
         f"ici_{name}_parallelism": size for name, size in inside.items() if name != "tensor_sequence" or s.sp
     }
 

@@ -70,12 +70,12 @@ def stated(source: LaunchFile, sections: Mapping[str, Any]) -> Stated:
         named[name], spelled[name] = flat[key], key
     repeated = frozenset(key for key in flat if key in named and _argument(key) in named)
     recipe = next((key for key in ("mixed_precision", "trainer.precision") if named.get(key) is not None), None)
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     if recipe is not None:
         named |= _precision(str(named.pop(recipe)))
     elif not {"bf16", "fp16", "fp8_format"} & set(named):
         named["bf16"] = True
-        told = ("precision bf16, as the recipes have it",)
+        notes = ("precision bf16, as the recipes have it",)
     if not {"seq_length", "encoder_seq_length"} & set(named) and TUNED_LENGTH in named:
         named["seq_length"] = named.pop(TUNED_LENGTH)
     if str(named.pop("model.optim.name", None)) in SHARDING_OPTIMIZERS:
@@ -83,7 +83,7 @@ def stated(source: LaunchFile, sections: Mapping[str, Any]) -> Stated:
     elif named.pop("optimizer.use_distributed_optimizer", _recipe_shards(source, flat)):
         named["use_distributed_optimizer"] = True  # if `ddp` or `optimizer` has it, validation switches both on
     named |= {k: v for k, v in environment(source.text, *source.beside.values()).items() if k not in named}
-    return Stated(values=named, spelled=spelled, repeated=repeated, defaults=told)
+    return Stated(values=named, spelled=spelled, repeated=repeated, defaults=notes)
 
 
 def _recipe_shards(source: LaunchFile, flat: Mapping[str, Any]) -> bool:
@@ -128,16 +128,16 @@ def _argument(key: str) -> str | None:
 def _precision(recipe: str) -> dict[str, Any]:
     """Return Megatron-LM's arguments for the name of a mixed-precision recipe, or NeMo's ``trainer.precision``."""
     text = recipe.lower()
-    found: dict[str, Any] = {"bf16": "bf16" in text, "fp16": "bf16" not in text and "16" in text}
+    flags: dict[str, Any] = {"bf16": "bf16" in text, "fp16": "bf16" not in text and "16" in text}
     if "nvfp4" in text:
-        found["fp4_format"] = "e2m1"
+        flags["fp4_format"] = "e2m1"
     elif "mxfp8" in text:
-        found |= {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}
+        flags |= {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}
     elif "fp8" in text:
-        found["fp8_format"] = "hybrid"
+        flags["fp8_format"] = "hybrid"
         named = next((word for word in RECIPES if word in text), "")
-        found |= {name: RECIPES[named] for name in ("fp8_recipe", "mixed_precision.fp8_recipe") if named}
-    return found
+        flags |= {name: RECIPES[named] for name in ("fp8_recipe", "mixed_precision.fp8_recipe") if named}
+    return flags
 
 
 def _known(key: str) -> bool:

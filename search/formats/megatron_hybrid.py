@@ -48,7 +48,7 @@ def lacking(model: Model) -> list[str]:
     layers = model.layers
     if alternates(model):
         return _lacking_of_delta({layer.mixer for layer in layers if isinstance(layer.mixer, GatedDelta)})
-    found = [
+    missing = [
         f"{layer.mixer.name}"
         if layer.mixer is not None and not isinstance(layer.mixer, Attention)
         else "such attention"
@@ -56,26 +56,26 @@ def lacking(model: Model) -> list[str]:
         if not _letters(layer)
     ]
     if len({len(_letters(layer)) for layer in layers} - {0}) > 1:
-        found.append("whole layers among layers of one part")
+        missing.append("whole layers among layers of one part")
     for mixer in (layer.mixer for layer in layers):
         if isinstance(mixer, Mamba2) and (mixer.convolution, mixer.chunk) != (TAPS, CHUNK):
-            found.append(f"{mixer.name} with {mixer.convolution} taps and chunks of {mixer.chunk} ({TAPS}, {CHUNK})")
+            missing.append(f"{mixer.name} with {mixer.convolution} taps and chunks of {mixer.chunk} ({TAPS}, {CHUNK})")
     kinds: tuple[tuple[str, set[Any]], ...] = (
         ("Mamba-2", {layer.mixer for layer in layers if isinstance(layer.mixer, Mamba2)}),
         ("attention", {layer.mixer for layer in layers if isinstance(layer.mixer, Attention)}),
         ("feed-forwards", {layer.mlp for layer in layers if isinstance(layer.mlp, FeedForward)}),
         ("experts", {layer.mlp for layer in layers if isinstance(layer.mlp, MixtureOfExperts)}),
     )
-    found += [f"{name} of {len(kind)} shapes" for name, kind in kinds if len(kind) > 1]
-    found += ["layers that share weights"] if any(layer.shared_weights for layer in layers) else []
-    found += ["cross attention"] if any(layer.cross_attention is not None for layer in layers) else []
-    found += ["learned positions"] if model.learned_positions else []
-    return list(dict.fromkeys(found))
+    missing += [f"{name} of {len(kind)} shapes" for name, kind in kinds if len(kind) > 1]
+    missing += ["layers that share weights"] if any(layer.shared_weights for layer in layers) else []
+    missing += ["cross attention"] if any(layer.cross_attention is not None for layer in layers) else []
+    missing += ["learned positions"] if model.learned_positions else []
+    return list(dict.fromkeys(missing))
 
 
 def _lacking_of_delta(mixers: set[GatedDelta]) -> list[str]:
-    found = [f"{mixer.name} with ranks, or without a gate" for mixer in mixers if not _plain(mixer)]
-    return [*found, *(["gated delta rules of several shapes"] if len(mixers) > 1 else [])]
+    missing = [f"{mixer.name} with ranks, or without a gate" for mixer in mixers if not _plain(mixer)]
+    return [*missing, *(["gated delta rules of several shapes"] if len(mixers) > 1 else [])]
 
 
 def _plain(mixer: GatedDelta) -> bool:

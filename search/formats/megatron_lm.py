@@ -63,9 +63,9 @@ _ARGUMENTS = {name for key in KEYS for name in key.names}
 
 
 def _gathered_beside_the_host(launch: Launch) -> bool:
-    held = assumed(launch, NAME)
-    eight = held.get("fp8-params") == "on" and held.get("fp8-recipe") != "delayed"
-    return eight and held.get("optimizer-offload") != "off"
+    switches = assumed(launch, NAME)
+    eight = switches.get("fp8-params") == "on" and switches.get("fp8-recipe") != "delayed"
+    return eight and switches.get("optimizer-offload") != "off"
 
 
 LIMITS = (
@@ -142,18 +142,18 @@ def arguments(source: LaunchFile) -> Stated:
         RequestError: there are no arguments.
     """
     script = read_script(source.text, source.name, source.given)
-    found: dict[str, str | bool] = {}
+    flags: dict[str, str | bool] = {}
     remarks: list[str] = list(script.notes)
     for command in _commands(script.commands):
         words, twice = options(split_command(command)[1], kebab=False)
-        found |= words
+        flags |= words
         remarks += twice
-    if not found:
+    if not flags:
         raise RequestError(
             f"{source.name}: no command with arguments like --tensor-model-parallel-size; is it a launch script?"
         )
-    spelled = {name: "--" + name.replace("_", "-") for name in found}
-    return Stated(values=found | environment(source.text), spelled=spelled, notes=remarks)
+    spelled = {name: "--" + name.replace("_", "-") for name in flags}
+    return Stated(values=flags | environment(source.text), spelled=spelled, notes=remarks)
 
 
 def in_section(section: str) -> Callable[[LaunchFile], Stated]:
@@ -161,8 +161,8 @@ def in_section(section: str) -> Callable[[LaunchFile], Stated]:
 
     def read(source: LaunchFile) -> Stated:
         stated = {name[len(section) :]: value for name, value in document(source).items() if name.startswith(section)}
-        found = {name.lstrip("-").replace("-", "_"): name for name, value in stated.items() if value is not None}
-        return Stated(values={name: stated[key] for name, key in found.items()}, spelled=found)
+        flags = {name.lstrip("-").replace("-", "_"): name for name, value in stated.items() if value is not None}
+        return Stated(values={name: stated[key] for name, key in flags.items()}, spelled=flags)
 
     return read
 
@@ -188,7 +188,7 @@ def megatron(
     values; ``framework``: the profile whose switches its arguments set. Its own harmless arguments are under ``name``
     in ``data/harmless.yaml``.
     """
-    own, is_known = harmless_by(name), harmless_by(NAME)
+    is_harmless, is_known = harmless_by(name), harmless_by(NAME)
 
     def read(source: LaunchFile) -> Stated:
         stated = syntax(source)
@@ -197,20 +197,20 @@ def megatron(
         values = {new: stated.values[old] for old, new in names.items()}
         spelled = {new: stated.spelled.get(old, old) for old, new in names.items()}
         beneath = {key: value for key, value in (assumed or {}).items() if key not in values}
-        told = [f"{key}={value}, as {name} assumes" for key, value in beneath.items()]
-        return dataclasses.replace(stated, values=values | beneath, spelled=spelled, defaults=told)
+        assumptions = [f"{key}={value}, as {name} assumes" for key, value in beneath.items()]
+        return dataclasses.replace(stated, values=values | beneath, spelled=spelled, defaults=assumptions)
 
     def settle(facts: LaunchFacts) -> None:
         stated, values = facts.file.values, facts.values
         facts.notes += [text.format(value=stated[key]) for key, text in (says or {}).items() if key in stated]
         if stated.get(extends):
-            told = f"{extends}: tensor ranks hold experts of their own, so that ep is {facts.get('ep', 1)}*"
+            note = f"{extends}: tensor ranks hold experts of their own, so that ep is {facts.get('ep', 1)}*"
             values |= {"ep": facts.get("ep", 1) * facts.get("tp", 1), "etp": 1}
-            facts.notes.append(f"{told}{facts.get('tp', 1)}")
+            facts.notes.append(f"{note}{facts.get('tp', 1)}")
         if facts.settings.flag("deepspeed"):  # a fork from before flash attention was the default
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
         known = [key for key in stated if not key.isupper()]
-        strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not own(key)]
+        strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not is_harmless(key)]
         if files := _configurations(stated, known):
             if not any(_DECIDING.search(key) for key in known):
                 raise RequestError(f"{facts.source.name} leaves its arguments to {files[0]}: import that")
@@ -228,7 +228,7 @@ def megatron(
         keys=KEYS,
         syntax=read,
         marks=marks,
-        harmless=lambda key: any(known(plain_name(key)) for known in (is_known, own)),
+        harmless=lambda key: any(known(plain_name(key)) for known in (is_known, is_harmless)),
         adjust=settle,
         bare_flags=not valued,
     )

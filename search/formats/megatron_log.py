@@ -55,18 +55,18 @@ def parse(source: LaunchFile) -> Imported:
     """Read a log: its steps, and its printed arguments, if any."""
     steps = measured_steps(source.text, source.name)
     batch = _batch_of_steps(source.text, steps.skipped)
-    found = {match[1]: _plain(match[2].strip()) for match in reversed([*_ARGUMENT.finditer(source.text)])}
-    if not found:
+    arguments = {match[1]: _plain(match[2].strip()) for match in reversed([*_ARGUMENT.finditer(source.text)])}
+    if not arguments:
         workload = {} if batch is None else {"global_batch": batch}
         nothing = Imported(
             format=NAME, version=VERSION, strategy=Strategy(), workload=workload, model={}, other={}, unknown={}
         )
         return dataclasses.replace(nothing, notes=(NO_ARGUMENTS,), measured=steps)
     if batch is not None:
-        found.setdefault("global_batch_size", str(batch))
+        arguments.setdefault("global_batch_size", str(batch))
     if world := _WORLD.search(source.text):
-        found.setdefault("world_size", world[1])
-    return dataclasses.replace(read(dataclasses.replace(LAUNCHER, syntax=lambda _: found), source), measured=steps)
+        arguments.setdefault("world_size", world[1])
+    return dataclasses.replace(read(dataclasses.replace(LAUNCHER, syntax=lambda _: arguments), source), measured=steps)
 
 
 def _batch_of_steps(text: str, skipped: int) -> int | None:

@@ -43,13 +43,13 @@ def _stages(facts: LaunchFacts) -> Stages:
     count = facts.get("model.layers") if isinstance(facts.get("model.layers"), int) else None
     vpp = facts.get("vpp", 1)
     pattern = settings.text("hybrid_layer_pattern", "hybrid_override_pattern")
-    found, predicts = layers_of(pattern, source) if pattern is not None else ((), False)
+    layers, predicts = layers_of(pattern, source) if pattern is not None else ((), False)
     if pattern is not None:
-        facts.values["model.layers"] = sum(found)
+        facts.values["model.layers"] = sum(layers)
     if pp == 1:
         return Split.EVEN, 1, None
-    if pattern is not None and (len(found) > 1 or first is last is None):
-        counts = stages_of(found, pp, source)
+    if pattern is not None and (len(layers) > 1 or first is last is None):
+        counts = stages_of(layers, pp, source)
         return _of_counts(counts, pp, len(counts) // pp, "the layers' pattern", notes, predicts=predicts)
     if layout is not None:
         return _layout(layout, pp, source, notes)

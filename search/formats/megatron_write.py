@@ -28,18 +28,18 @@ PRECISION: dict[str, dict[str, Value]] = {
 def parallel_arguments(launch: Launch) -> dict[str, Value]:
     """Return the arguments of the strategy, batch sizes not included."""
     s = launch.strategy
-    found: dict[str, Value] = settings_of(PARALLEL_KEYS, launch)
+    arguments: dict[str, Value] = settings_of(PARALLEL_KEYS, launch)
     if (layout := laid_out(launch)) is not None:
-        found["pipeline_model_parallel_layout"] = layout
+        arguments["pipeline_model_parallel_layout"] = layout
     elif not launch.model.hybrid:  # its pattern of layers has bars between stages
         ends = {"embedding": (Split.LIGHT_ENDS,), "loss": (Split.LIGHT_LAST, Split.LIGHT_ENDS)}
-        found |= {f"account_for_{end}_in_pipeline_split": True for end, splits in ends.items() if s.split in splits}
+        arguments |= {f"account_for_{end}_in_pipeline_split": True for end, splits in ends.items() if s.split in splits}
     modules = tuple(name for name, module in MODULES.items() if s.recompute & module)
     if s.recompute_first:
-        return found | {"recompute_method": "block", "recompute_num_layers": s.recompute_first}
+        return arguments | {"recompute_method": "block", "recompute_num_layers": s.recompute_first}
     if s.recompute == Recompute.FULL:
-        return found | {"recompute_method": "uniform", "recompute_num_layers": s.recompute_group}
-    return found | ({"recompute_granularity": "selective", "recompute_modules": modules} if modules else {})
+        return arguments | {"recompute_method": "uniform", "recompute_num_layers": s.recompute_group}
+    return arguments | ({"recompute_granularity": "selective", "recompute_modules": modules} if modules else {})
 
 
 def sharding_of(launch: Launch, flags: Iterable[str]) -> dict[str, Value]:
@@ -72,15 +72,15 @@ def sharded_states(framework: str) -> Limit:
 def model_arguments(launch: Launch) -> dict[str, Value]:
     """Return the arguments of the model; ``model_remarks`` lists omitted parts."""
     model, (_, mlp, _) = launch.model, last_of(launch.model)
-    found: dict[str, Value] = settings_of(MODEL_KEYS, launch)
-    found |= {"no_create_attention_mask_in_dataloader": True, "attention_dropout": 0.0, "hidden_dropout": 0.0}
+    arguments: dict[str, Value] = settings_of(MODEL_KEYS, launch)
+    arguments |= {"no_create_attention_mask_in_dataloader": True, "attention_dropout": 0.0, "hidden_dropout": 0.0}
     if isinstance(mlp, MixtureOfExperts) and mlp.top_groups < mlp.groups:
-        found |= {"moe_router_num_groups": mlp.groups, "moe_router_group_topk": mlp.top_groups}
+        arguments |= {"moe_router_num_groups": mlp.groups, "moe_router_group_topk": mlp.top_groups}
     if is_mixture(model) and launch.workload.moe_imbalance == 1:
-        found["moe_router_force_load_balancing"] = True
+        arguments["moe_router_force_load_balancing"] = True
     if model.hybrid:
-        return found | hybrid_arguments(launch)
-    return found | ({"experimental_attention_variant": "gated_delta_net"} if alternates(model) else {})
+        return arguments | hybrid_arguments(launch)
+    return arguments | ({"experimental_attention_variant": "gated_delta_net"} if alternates(model) else {})
 
 
 def model_remarks(launch: Launch) -> list[str]:

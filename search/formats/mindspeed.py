@@ -134,10 +134,10 @@ def _kernels(model: Model) -> dict[str, Value]:
 
 def _stages(launch: Launch) -> dict[str, Value]:
     """Return the arguments of the strategy; virtual stages are given by their layers."""
-    s, found = launch.strategy, parallel_arguments(launch)
-    if found.pop("num_virtual_stages_per_pipeline_rank", None):
-        found["num_layers_per_virtual_pipeline_stage"] = launch.model.layer_count // (s.pp * s.vpp)
-    return {name: value for name, value in found.items() if name != "use_tp_pp_dp_mapping"}
+    s, arguments = launch.strategy, parallel_arguments(launch)
+    if arguments.pop("num_virtual_stages_per_pipeline_rank", None):
+        arguments["num_layers_per_virtual_pipeline_stage"] = launch.model.layer_count // (s.pp * s.vpp)
+    return {name: value for name, value in arguments.items() if name != "use_tp_pp_dp_mapping"}
 
 
 def _remarks(launch: Launch) -> list[str]:

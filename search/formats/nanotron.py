@@ -46,16 +46,16 @@ def _dealt_otherwise(launch: Launch) -> bool:
 def write(launch: Launch) -> Files:
     """Return the YAML and launch scripts; mixtures use nanotron's Qwen configuration with experts."""
     s, kind = launch.strategy, "is_qwen2_config" if is_mixture(launch.model) else "is_llama_config"
-    own: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "general.run": harmless(launch.name),
         "parallelism.tp_linear_async_communication": s.sp,
     }
     run = {**LAUNCHER.run, "tokens.train_steps": launch.job.steps}
     if launch.packed:
         kind = "is_qwen2_config"
-        own |= DOCUMENTS
-    own[f"model.model_config.{kind}"] = True
-    data = nested(run, own, settings_of(LAUNCHER.keys, launch), flags_of(launch, NAME))
+        sections |= DOCUMENTS
+    sections[f"model.model_config.{kind}"] = True
+    data = nested(run, sections, settings_of(LAUNCHER.keys, launch), flags_of(launch, NAME))
     text = dump_yaml(data, f"{launch.name}: nanotron {VERSION}, {s}", "add data_stages; without them data are random")
     command = [*TORCHRUN, f'"${{NANOTRON_PATH:-.}}/run_train.py" --config-file {MAIN}']
     return {MAIN: text, **scripts(launch, f"nanotron {VERSION}", command)}

@@ -32,12 +32,12 @@ def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
     """
     program = program_settings(source.beside, source.given)
     named = [name for key in PROGRAM_KEYS for name in key.names] + [f"program.{name}" for name in TARGET_KEYS]
-    found = {
+    documents = {
         name: program.raw(name.removeprefix("program.")) for name in named if name.removeprefix("program.") in program
     }
     if "stage" in program and not program.flag("disable_gradient_checkpointing"):  # LLaMA-Factory's default
-        found.setdefault("program.gradient_checkpointing", True)
-    return {**document(source), **found}
+        documents.setdefault("program.gradient_checkpointing", True)
+    return {**document(source), **documents}
 
 
 def trainer_arguments(launch: Launch) -> list[str]:
@@ -63,8 +63,8 @@ def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> Laun
     Raises:
         RequestError: a script cannot be read.
     """
-    found: dict[str, str | bool] = {}
+    settings: dict[str, str | bool] = {}
     for name, text in scripts.items():
         for command in read_script(text, name, given).commands:
-            found |= options(split_command(command)[1], kebab=False)[0]
-    return LaunchSettings(found, " and ".join(scripts) or "the launch script")
+            settings |= options(split_command(command)[1], kebab=False)[0]
+    return LaunchSettings(settings, " and ".join(scripts) or "the launch script")

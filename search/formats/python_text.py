@@ -65,8 +65,8 @@ class PythonReader:
         ]
         names |= {argument.arg: self.value(default, names, depth) for argument, default in pairs if default is not None}
         names |= given or {}
-        found = self._run(node.body, names, depth)
-        return found if isinstance(found, dict) else {}
+        result = self._run(node.body, names, depth)
+        return result if isinstance(result, dict) else {}
 
     def value(self, node: ast.expr, names: Mapping[str, Any], depth: int = 0) -> Any:
         """Return the value of an expression, ``UNKNOWN`` if it is unknown before a run."""
@@ -99,15 +99,15 @@ class PythonReader:
                 return UNKNOWN
 
     def _mapping(self, node: ast.Dict, names: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key, item in zip(node.keys, node.values, strict=True):
             value = self.value(item, names, depth)
             name = UNKNOWN if key is None else self.value(key, names, depth)
             if isinstance(name, str):
-                found[name] = value
+                mapping[name] = value
             elif key is None and isinstance(value, dict):
-                found |= value
-        return found
+                mapping |= value
+        return mapping
 
     def _call(self, node: ast.Call, names: Mapping[str, Any], depth: int) -> Any:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -116,19 +116,19 @@ class PythonReader:
         positional = [self.value(argument, names, depth) for argument in node.args]
         if name in ("int", "float", "str") and len(positional) == 1 and isinstance(positional[0], int | float):
             return int(positional[0]) if name == "int" and abs(positional[0]) < LARGEST else positional[0]
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if name in ("replace", "deepcopy", "copy") and positional and isinstance(positional[0], dict):
-            found |= positional[0]
+            arguments |= positional[0]
         for keyword in node.keywords:
             value = self.value(keyword.value, names, depth)
             if keyword.arg is None:
-                found |= value if isinstance(value, dict) else {}
+                arguments |= value if isinstance(value, dict) else {}
             else:
-                found[keyword.arg] = value
+                arguments[keyword.arg] = value
         if isinstance(node.func, ast.Name) and name in self.functions and depth < DEEPEST:
-            return self.function(name, found, depth + 1) or UNKNOWN
-        words = [value for value in positional if isinstance(value, str | int)]
-        return {CALLED: name, **({"0": words[0]} if words and "mode" not in found else {}), **found}
+            return self.function(name, arguments, depth + 1) or UNKNOWN
+        literals = [value for value in positional if isinstance(value, str | int)]
+        return {CALLED: name, **({"0": literals[0]} if literals and "mode" not in arguments else {}), **arguments}
 
     def _run(self, body: list[ast.stmt], names: dict[str, Any], depth: int) -> Any:
         """Follow statements in order; an undecidable branch is skipped. Return the value of the return statement."""
@@ -191,24 +191,24 @@ def _arithmetic(operator: ast.operator, left: Any, right: Any) -> Any:
     return result if abs(result) < LARGEST else UNKNOWN
 
 
-def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings by dotted name, without unknown values."""
-    flat = flatten({key: value for key, value in _known(found).items()})
+    flat = flatten({key: value for key, value in _known(values).items()})
     return {key: value for key, value in flat.items() if not key.endswith(CALLED) and value != {}}
 
 
-def _known(found: Mapping[str, Any]) -> dict[str, Any]:
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: _known(value) if isinstance(value, Mapping) else value
-        for key, value in found.items()
+        for key, value in values.items()
         if value is not UNKNOWN and not (isinstance(value, list) and UNKNOWN in value)
     }
 
 
-def open_settings(found: Mapping[str, Any], prefix: str = "") -> list[str]:
+def open_settings(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Return the dotted names of settings with unknown values."""
     names: list[str] = []
-    for key, value in found.items():
+    for key, value in values.items():
         if isinstance(value, Mapping):
             names += open_settings(value, f"{prefix}{key}.")
         elif value is UNKNOWN:
@@ -221,23 +221,23 @@ def keywords(tree: ast.Module, reader: PythonReader) -> dict[str, Any]:
 
     For scripts that build their configuration in several functions: calls are distinguished by names.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     inside: set[ast.keyword] = set()
     for node in ast.walk(tree):  # breadth first: a call before its arguments
         if isinstance(node, ast.keyword | ast.Assign) and isinstance(node.value, ast.Call):
             inside |= set(node.value.keywords)
         if isinstance(node, ast.keyword) and node.arg is not None and node not in inside:
-            _take(found, node.arg, node.value, reader)
+            _take(values, node.arg, node.value, reader)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            _take(found, node.targets[0].id, node.value, reader)
-    return found
+            _take(values, node.targets[0].id, node.value, reader)
+    return values
 
 
-def _take(found: dict[str, Any], name: str, node: ast.expr, reader: PythonReader) -> None:
+def _take(values: dict[str, Any], name: str, node: ast.expr, reader: PythonReader) -> None:
     value = reader.value(node, reader.constants)
     if isinstance(value, dict):
-        found |= {f"{name}.{key}": inner for key, inner in settings_of(value).items()}
+        values |= {f"{name}.{key}": inner for key, inner in settings_of(value).items()}
         if isinstance(value.get(CALLED), str):
-            found.setdefault(name, value[CALLED])
+            values.setdefault(name, value[CALLED])
     elif value is not UNKNOWN and not (isinstance(value, list) and UNKNOWN in value):
-        found[name] = value
+        values[name] = value

@@ -111,8 +111,8 @@ WRITTEN = tuple(entry.name for entry in ENTRIES if entry.written)
 
 def writers_of(framework: "FrameworkProfile") -> tuple[FormatEntry, ...]:
     """Return the writers of a framework, else of its nearest parent, without importing them."""
-    own = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), None)
-    return tuple(entry for entry in ENTRIES if own in entry.frameworks)
+    ancestor = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), None)
+    return tuple(entry for entry in ENTRIES if ancestor in entry.frameworks)
 
 
 def formats_of(framework: "FrameworkProfile") -> "tuple[Format, ...]":

@@ -39,23 +39,23 @@ def script_devices(script: Script) -> int | None:
             return each * (count(trained, "actor-num-nodes") or 1)
         if command[:1] == ("ray",):
             continue  # the devices of a cluster, which may run other work too
-        found = options(launcher)[0]
+        flags = options(launcher)[0]
         if (chosen := _included(launcher)) is not None:
             return chosen
-        if (processes := count(found, "num-processes", "world-size") or _processes(launcher)) is not None:
+        if (processes := count(flags, "num-processes", "world-size") or _processes(launcher)) is not None:
             return processes
-        per_node = count(found, "nproc-per-node", "num-gpus", "gpus-per-node")
-        nodes = count(found, *_NODES) or short(launcher, "-N")
-        least, colon, most = str(found.get("nnodes", "")).partition(":")
+        per_node = count(flags, "nproc-per-node", "num-gpus", "gpus-per-node")
+        nodes = count(flags, *_NODES) or short(launcher, "-N")
+        least, colon, most = str(flags.get("nnodes", "")).partition(":")
         if colon and least != most:
             return None  # torchrun's elastic range, unknown before a run
-        if per_node is not None and nodes is None and ({*_NODES, "hostfile"} & set(found)):
+        if per_node is not None and nodes is None and ({*_NODES, "hostfile"} & set(flags)):
             return None
         if per_node is not None:
             return per_node * (nodes or 1)
-    found = options(script.sbatch)[0]
-    nodes = count(found, "nodes") or short(script.sbatch, "-N")
-    per_node = count(found, "gpus-per-node", "gres", "ntasks-per-node")
+    flags = options(script.sbatch)[0]
+    nodes = count(flags, "nodes") or short(script.sbatch, "-N")
+    per_node = count(flags, "gpus-per-node", "gres", "ntasks-per-node")
     if nodes and per_node:
         return nodes * per_node
     return _devices_of_variables(script.variables)

@@ -143,10 +143,10 @@ class LaunchSettings:
         value = self._inside(names)
         if value is None or isinstance(value, bool):
             return value
-        words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-        if str(value).strip().lower() not in words:
+        booleans = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+        if str(value).strip().lower() not in booleans:
             raise self.wrong(names, f"must be true or false, but got {_shown(value)}")
-        return words[str(value).strip().lower()]
+        return booleans[str(value).strip().lower()]
 
     def text(self, *names: str) -> str | None:
         """Return a text, None if missing.
@@ -176,9 +176,9 @@ class LaunchSettings:
 
     def facts(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the settings found among ``names`` (setting: fact) under the names of the facts."""
-        found = {fact: self.raw(name) for name, fact in names.items() if name in self}
-        outside = {fact for fact, value in found.items() if isinstance(value, str) and _OUTSIDE.search(value)}
-        return {fact: _plain(value) for fact, value in found.items() if fact not in outside}
+        facts = {fact: self.raw(name) for name, fact in names.items() if name in self}
+        outside = {fact for fact, value in facts.items() if isinstance(value, str) and _OUTSIDE.search(value)}
+        return {fact: _plain(value) for fact, value in facts.items() if fact not in outside}
 
     def rest(self, known: Callable[[str], bool] = lambda name: False) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the settings that were not read: first those with a ``known`` name, then the others.

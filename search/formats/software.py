@@ -63,11 +63,11 @@ def assumed(launch: Launch, framework: str) -> dict[str, str]:
 
 def carried(profile: FrameworkProfile, framework: str) -> dict[str, str]:
     """Return the settings of ``profile`` common with another framework, by switch."""
-    there = load_framework(framework)
+    target = load_framework(framework)
     return {
         k: v
         for k, v in profile.switches
-        if k in dict(there.switches) and _words(all_switches()[k], there, v) is not None
+        if k in dict(target.switches) and _words(all_switches()[k], target, v) is not None
     }
 
 
@@ -89,14 +89,14 @@ def refused(
     """Return the chosen non-default settings of a prediction with ``profile`` that affect the launch, but that
     ``framework``, or a format that ``writes`` some of its switches, cannot express.
     """
-    there = None if framework is None else load_framework(framework)
+    target = None if framework is None else load_framework(framework)
     mixture, precision = is_mixture(launch.model), launch.workload.precision
     settings = dict(profile.switches)
 
     def written(name: str, setting: str) -> bool:
-        if there is None or (writes is not None and name not in writes):
+        if target is None or (writes is not None and name not in writes):
             return writes is not None and name in writes
-        return _words(all_switches()[name], there, setting) is not None
+        return _words(all_switches()[name], target, setting) is not None
 
     return {
         name: setting
@@ -119,7 +119,7 @@ def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
         RequestError: the framework cannot express a setting; the text names the settings that it can.
     """
     profile = load_framework(framework)
-    found: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
     for name, setting in assumed(launch, framework).items():
         switch = all_switches()[name]
         support = switch.support(profile)
@@ -131,8 +131,8 @@ def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
             raise RequestError(
                 f"{framework} has no flag for {name}={setting}; it has {known}: search with one of these"
             )
-        found |= words
-    return found
+        flags |= words
+    return flags
 
 
 def read_switches(
@@ -141,7 +141,7 @@ def read_switches(
     """Return the switches of a configuration; ``look_up`` returns the value of one of its settings (None: not stated)
     and marks it as read."""
     profile = load_framework(framework)
-    found: dict[str, str] = {}
+    switches: dict[str, str] = {}
     for name, _ in profile.switches:
         switch = all_switches()[name]
         support = switch.support(profile)
@@ -157,9 +157,9 @@ def read_switches(
         ]
         most = max((count for count, _ in fitting), default=0)
         setting = next((setting for count, setting in fitting if count == most), support.unset)
-        if has_effect(switch, strategy, found, mixture=mixture, precision=precision):
-            found[name] = implied(precision).get(name) or switch.read(setting)
-    return found
+        if has_effect(switch, strategy, switches, mixture=mixture, precision=precision):
+            switches[name] = implied(precision).get(name) or switch.read(setting)
+    return switches
 
 
 def _shared(setting: str, flags: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
@@ -198,8 +198,8 @@ def environment(*texts: str) -> dict[str, str]:
     """
     lines = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
     telling = {name: value for line in lines for name, value in _VARIABLE.findall(line) if _changes_speed(name)}
-    found = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)} | telling
-    return {_allocator(name): value for name, value in found.items()}
+    variables = {match[1]: match[2] for text in texts for match in _ENVIRONMENT.finditer(text)} | telling
+    return {_allocator(name): value for name, value in variables.items()}
 
 
 def _allocator(variable: str) -> str:
@@ -255,5 +255,5 @@ def why_relevant(name: str, framework: str) -> str:
     names = {plain_name(name)}
     if framework == SECTIONED:
         names.add(plain_name(name).rpartition(".")[2])
-    told = (what for pattern, what in _unmodelled(framework) if any(map(pattern.fullmatch, names)))
-    return next(told, "")
+    effects = (what for pattern, what in _unmodelled(framework) if any(map(pattern.fullmatch, names)))
+    return next(effects, "")

@@ -26,14 +26,14 @@ def documents(source: LaunchFile) -> Mapping[str, Any]:
     Raises:
         RequestError: a file cannot be read, or two state the same setting differently.
     """
-    found: dict[str, Any] = {}
+    documents: dict[str, Any] = {}
     for name, text in {source.name: source.text, **source.others}.items():
         part = flatten(LaunchFile(name=name, text=text, given=source.given).top_level())
         for key, value in part.items():
             key = key.replace("-", "_")
-            if found.setdefault(key, value) != value:
-                raise RequestError(f"{key} is {found[key]} in one file and {value} in {name}")
-    return found
+            if documents.setdefault(key, value) != value:
+                raise RequestError(f"{key} is {documents[key]} in one file and {value} in {name}")
+    return documents
 
 
 def is_yaml(source: LaunchFile) -> bool:
@@ -59,8 +59,8 @@ def arguments(source: LaunchFile) -> Mapping[str, Any]:
     best: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:
         after = split_command(command)[1] or command
-        found: dict[str, Any] = dict(options(after, kebab=False)[0]) | _short(after)
-        best = found if len(found) > len(best) else best
+        arguments: dict[str, Any] = dict(options(after, kebab=False)[0]) | _short(after)
+        best = arguments if len(arguments) > len(best) else best
     return best
 
 
@@ -76,12 +76,12 @@ def script_notes(source: LaunchFile) -> list[str]:
 
 def _short(words: Sequence[str]) -> dict[str, Any]:
     """Return flags of one or two letters with their values."""
-    found: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
     for at, word in enumerate(words):
         if re.fullmatch(r"-[A-Za-z]{1,2}", word):
             following = words[at + 1] if at + 1 < len(words) else "-"
-            found[word] = True if re.match(r"-[A-Za-z-]", following) else following
-    return found
+            flags[word] = True if re.match(r"-[A-Za-z-]", following) else following
+    return flags
 
 
 def overrides(source: LaunchFile) -> Mapping[str, Any]:
@@ -90,12 +90,12 @@ def overrides(source: LaunchFile) -> Mapping[str, Any]:
     Raises:
         RequestError: the script cannot be read.
     """
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:
         for word in command:
             if match := _OVERRIDE.fullmatch(word):
-                found[match[1]] = plain(match[2])
-    return found
+                overrides[match[1]] = plain(match[2])
+    return overrides
 
 
 def dotted_arguments(source: LaunchFile) -> Mapping[str, Any]:

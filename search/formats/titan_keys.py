@@ -88,11 +88,11 @@ def parallelism(launcher: Launcher, launch: Launch, *, head: str, leave: Collect
     """Return the settings of the table without the decisions ``leave``; ``head`` is the module of the output layer."""
     s = launch.strategy
     unused = ({"ep", "etp"} if s.ep == s.etp == 1 else set()) | ({"mbs", "accumulation"} if s.pp == 1 else set())
-    found = settings_of(launcher.keys, launch, leave={*leave, *unused})
+    settings = settings_of(launcher.keys, launch, leave={*leave, *unused})
     if s.pp > 1:
-        found["parallelism.pipeline_parallel_schedule"] = SCHEDULES[s.schedule]
-        found |= {f"parallelism.{name}": value for name, value in _stages(launch, head).items()}
-    return found
+        settings["parallelism.pipeline_parallel_schedule"] = SCHEDULES[s.schedule]
+        settings |= {f"parallelism.{name}": value for name, value in _stages(launch, head).items()}
+    return settings
 
 
 def _stages(launch: Launch, head: str) -> dict[str, Any]:

@@ -41,27 +41,27 @@ def read(source: LaunchFile) -> Stated:
     """
     reader = PythonReader(parse_python(source.text, source.name))
     every = {name: reader.function(name) for name in reader.functions}
-    found = {name: config for name, config in every.items() if str(config.get(CALLED)).endswith("Trainer.Config")}
-    entry = source.entry or next(iter(found), None)
-    if entry not in found:
+    trainers = {name: config for name, config in every.items() if str(config.get(CALLED)).endswith("Trainer.Config")}
+    entry = source.entry or next(iter(trainers), None)
+    if entry not in trainers:
         what = f"function {source.entry}" if source.entry else "function"
-        known = f"; it has {', '.join(found)}" if found else ""
-        told = "what another file makes is read from that file"
-        raise RequestError(f"{source.name} has no {what} that returns Trainer.Config(...); {told}{known}")
-    if len(found) > 1 and source.entry is None:
-        shown = ", ".join(list(found)[:20]) + (", …" if len(found) > 20 else "")
-        raise RequestError(f"{source.name} has {len(found)} configurations ({shown}); add --entry {entry}")
-    values = _flat(found[entry])
+        known = f"; it has {', '.join(trainers)}" if trainers else ""
+        note = "what another file makes is read from that file"
+        raise RequestError(f"{source.name} has no {what} that returns Trainer.Config(...); {note}{known}")
+    if len(trainers) > 1 and source.entry is None:
+        shown = ", ".join(list(trainers)[:20]) + (", …" if len(trainers) > 20 else "")
+        raise RequestError(f"{source.name} has {len(trainers)} configurations ({shown}); add --entry {entry}")
+    values = _flat(trainers[entry])
     module = re.search(r"^from torchtitan\.models\.(\w+) import ", source.text, re.MULTILINE)
     values = {name.replace("model_spec.", "model_registry."): value for name, value in values.items()}
     values |= dotted_arguments(source)
     return Stated(values={**values, **({"model_registry.module": module[1]} if module else {})})
 
 
-def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested calls by dotted name: each under the called name, with unknown values marked."""
     flat: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in values.items():
         if isinstance(value, Mapping):
             flat |= {f"{prefix}{key}": f"{value.get(CALLED, '')}()", **_flat(value, f"{prefix}{key}.")}
         elif key != CALLED:

@@ -64,10 +64,12 @@ def _module(name: str) -> str:
 
 def _training(launch: Launch, stated: Mapping[str, Any]) -> dict[str, Any]:
     s = launch.strategy
-    found = dict(stated)
+    training = dict(stated)
     if s.pp > 1 or s.ep > 1:
-        found["disable_cuda_graphs"] = True  # Trainer.Config refuses graphs with pipelines and most expert dispatchers
-    return {"mixed_precision_param": "bfloat16"} | found | {"steps": launch.job.steps}
+        training["disable_cuda_graphs"] = (
+            True  # Trainer.Config refuses graphs with pipelines and most expert dispatchers
+        )
+    return {"mixed_precision_param": "bfloat16"} | training | {"steps": launch.job.steps}
 
 
 def _arguments(values: dict[str, Any]) -> str:

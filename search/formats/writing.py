@@ -20,14 +20,14 @@ def settings_of(keys: Sequence[LaunchKey], launch: Launch, *, leave: Collection[
     A key without a word for the launch, or a fact that the model lacks, is omitted.
     """
     values = _decided(launch)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key in keys:
         written = key.written if isinstance(key.written, bool) else key.written(launch)
         left = key.decides in leave or key.names[0] in leave or not written
         if not left and values.get(key.decides) is not None:
             word = _word(key, values[key.decides])
-            found |= {} if word is None else {key.names[0]: word}
-    return found
+            settings |= {} if word is None else {key.names[0]: word}
+    return settings
 
 
 def _word(key: LaunchKey, value: Any) -> Any:
@@ -77,12 +77,12 @@ def nested(*parts: Mapping[str, Any]) -> dict[str, Any]:
     >>> nested({"a.b": 1, "c": 2}, {"a.d": 3})
     {'a': {'b': 1, 'd': 3}, 'c': 2}
     """
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
             *sections, last = name.split(".")
-            inner = found
+            inner = nested
             for section in sections:
                 inner = inner.setdefault(section, {})
             inner[last] = value
-    return found
+    return nested

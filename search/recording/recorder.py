@@ -100,16 +100,16 @@ class Recorder:
 
     def _write_trace(self, profiler: Any) -> None:
         trace = self.folder / f"rank{_rank()}.json.gz"
-        beside = self.folder / f".{os.getpid()}.{trace.name}"
-        plain = beside.with_suffix("")
+        temporary = self.folder / f".{os.getpid()}.{trace.name}"
+        plain = temporary.with_suffix("")
         try:
             profiler.export_chrome_trace(str(plain))
             # The training waits for this: level 1 takes a tenth of the time of PyTorch's level 9.
-            with open(plain, "rb") as source, gzip.open(beside, "wb", compresslevel=1) as packed:
+            with open(plain, "rb") as source, gzip.open(temporary, "wb", compresslevel=1) as packed:
                 shutil.copyfileobj(source, packed, 1 << 20)
-            os.replace(beside, trace)
+            os.replace(temporary, trace)
         finally:
-            for path in (plain, beside):
+            for path in (plain, temporary):
                 path.unlink(missing_ok=True)
         steps_s = [after - before for before, after in zip(self._ends_s[:-1], self._ends_s[1:], strict=True)]
         self._note(

@@ -55,7 +55,7 @@ def declare(reader: ScriptReader, node: "Node") -> StatementOutcome:
 def declare_words(reader: ScriptReader, nodes: Sequence["Node"]) -> StatementOutcome:
     """Follow the words of ``export`` and similar commands, which are assignments."""
     word, *parts = nodes
-    whole = any(re.fullmatch(r"-\w*i\w*", text_of(part)) for part in parts)
+    is_integer = any(re.fullmatch(r"-\w*i\w*", text_of(part)) for part in parts)
     for part in parts:
         name = text_of(part).partition("=")[0].partition("[")[0]
         if reader.local and text_of(word) != "export":
@@ -65,7 +65,7 @@ def declare_words(reader: ScriptReader, nodes: Sequence["Node"]) -> StatementOut
         elif match := _ASSIGNMENT.fullmatch(reader.words.text(part)):
             reader.variables.assign(match[1], match[2])
         value = reader.variables.value(name)
-        if whole and isinstance(value, str) and value:
+        if is_integer and isinstance(value, str) and value:
             number = reader.words.calculated(value)
             reader.variables.assign(name, value if number is None else str(number))
     return StatementOutcome.SUCCESS

@@ -83,8 +83,10 @@ def _read_string(reader: ScriptReader, node: "Node", words: list[str], text: str
     names = [word for word in words[1:] if not word.startswith("-")] or ["REPLY"]
     if UNKNOWN.search(text):
         return _read(reader, ["read", *names])
-    own = (child for child in node.named_children if child.type == "variable_assignment")
-    separators = next((reader.variables.values.get("IFS") for child in own if text_of(child).startswith("IFS=")), None)
+    assignments = (child for child in node.named_children if child.type == "variable_assignment")
+    separators = next(
+        (reader.variables.values.get("IFS") for child in assignments if text_of(child).startswith("IFS=")), None
+    )
     pattern = f"[{re.escape(separators)}]" if separators and isinstance(separators, str) else r"\s+"
     line = next(iter(text.strip().splitlines()), "")
     if any(re.fullmatch(r"-\w*a", word) for word in words):

@@ -46,13 +46,13 @@ LAUNCHED = {
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the arguments of the program, and the options of accelerate before it."""
-    found = _accelerate_settings(source)
+    settings = _accelerate_settings(source)
     for command in read_script(source.text, source.name, source.given).commands:
         launcher = split_command(command)[0]
         if ("accelerate", "launch") in pairwise(launcher):
             before = options(launcher, kebab=False)[0]
-            found |= {LAUNCHED[name]: value for name, value in before.items() if name in LAUNCHED}
-    return found | dict(arguments(source))
+            settings |= {LAUNCHED[name]: value for name, value in before.items() if name in LAUNCHED}
+    return settings | dict(arguments(source))
 
 
 def read_documents(source: LaunchFile) -> Mapping[str, Any]:
@@ -62,14 +62,14 @@ def read_documents(source: LaunchFile) -> Mapping[str, Any]:
 
 def _accelerate_settings(source: LaunchFile) -> dict[str, Any]:
     """Return the relevant settings of accelerate's file, given or written by a script."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, text in source.others.items():
         if "distributed_type" in text:
             other = document(LaunchFile(name=name, text=text, given=source.given))
             inside = {key.removeprefix("deepspeed_config."): value for key, value in other.items()}
             deciding = [key for key in inside if key in LAUNCHED or key.startswith("fsdp_")]
-            found |= {LAUNCHED.get(key, key): inside[key] for key in deciding}
-    return found
+            settings |= {LAUNCHED.get(key, key): inside[key] for key in deciding}
+    return settings
 
 
 def adjust(facts: LaunchFacts) -> None:

@@ -34,10 +34,10 @@ HARMLESS = re.compile(r"(?!.*parallelism).*")
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the file's settings, overridden by the command line."""
-    found = dict(document(source)) if is_yaml(source) else {}
+    settings = dict(document(source)) if is_yaml(source) else {}
     for name, text in source.scripts.items():
-        found |= overrides(LaunchFile(name=name, text=text, given=source.given))
-    return found
+        settings |= overrides(LaunchFile(name=name, text=text, given=source.given))
+    return settings
 
 
 def adjust(facts: LaunchFacts) -> None:

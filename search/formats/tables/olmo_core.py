@@ -35,17 +35,17 @@ HARMLESS = re.compile(r"(?!.*(degree|parallel|microbatch)).*")
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the settings of a script, of its command line, or of a saved configuration, without section names."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if source.suffix == ".py":
         tree = parse_python(source.text, source.name)
-        found = keywords(tree, PythonReader(tree))
-        sizes = {name: found.get(name.upper()) for name in ("sequence_length", "global_batch_size")}
-        found |= {name: value for name, value in sizes.items() if value is not None and name not in found}
+        settings = keywords(tree, PythonReader(tree))
+        sizes = {name: settings.get(name.upper()) for name in ("sequence_length", "global_batch_size")}
+        settings |= {name: value for name, value in sizes.items() if value is not None and name not in settings}
     elif is_yaml(source) or source.suffix == ".json":
-        found = dict(document(source))
+        settings = dict(document(source))
     for name, text in source.scripts.items():
-        found |= overrides(LaunchFile(name=name, text=text, given=source.given))
-    return {_plain(key): value for key, value in found.items()}
+        settings |= overrides(LaunchFile(name=name, text=text, given=source.given))
+    return {_plain(key): value for key, value in settings.items()}
 
 
 def _plain(key: str) -> str:
@@ -172,34 +172,34 @@ def _lines(arguments: Mapping[str, Any]) -> str:
 def _parallel(launch: Launch) -> dict[str, str]:
     """Return the configurations of the degrees, of recompute and of precision, as source."""
     s, precision = launch.strategy, launch.workload.precision
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     dtype = "None" if precision == "fp32" else "DType.bfloat16"
     if s.zero and s.copies > 1:
         shard = s.dp * s.cp // s.copies
-        found["dp_config"] = (
+        settings["dp_config"] = (
             f"TransformerDataParallelConfig(name=DataParallelType.hsdp, param_dtype={dtype}, num_replicas={s.copies}, "
             f"shard_degree={shard})"
         )
     elif s.dp * s.cp > 1 or s.zero:
         kind = "fsdp" if s.zero else "ddp"
-        found["dp_config"] = f"TransformerDataParallelConfig(name=DataParallelType.{kind}, param_dtype={dtype})"
+        settings["dp_config"] = f"TransformerDataParallelConfig(name=DataParallelType.{kind}, param_dtype={dtype})"
     if precision != "fp32":
-        found["autocast_precision"] = "DType.bfloat16"
+        settings["autocast_precision"] = "DType.bfloat16"
     if s.tp > 1:
-        found["tp_config"] = f"TransformerTensorParallelConfig(degree={s.tp})"
+        settings["tp_config"] = f"TransformerTensorParallelConfig(degree={s.tp})"
     if s.pp > 1:
         schedule = f"PipelineScheduleType.{WRITTEN_SCHEDULES[s.schedule]}"
         splits = _splits(launch)
-        found["pp_config"] = (
+        settings["pp_config"] = (
             f"TransformerPipelineParallelConfig(degree={s.pp}, schedule={schedule}, split_points={splits})"
         )
     if s.recompute in WRITTEN_MODES:
         budget = ", activation_memory_budget=0.5" if s.recompute == Recompute.SELECTIVE else ""
         mode = f"TransformerActivationCheckpointingMode.{WRITTEN_MODES[s.recompute]}"
-        found["ac_config"] = f"TransformerActivationCheckpointingConfig(mode={mode}{budget})"
+        settings["ac_config"] = f"TransformerActivationCheckpointingConfig(mode={mode}{budget})"
     if precision == "fp8":
-        found["float8_config"] = "Float8Config(enabled=True)"
-    return found
+        settings["float8_config"] = "Float8Config(enabled=True)"
+    return settings
 
 
 def _splits(launch: Launch) -> list[int]:

@@ -25,7 +25,7 @@ def adjust(facts: LaunchFacts) -> None:
     if any(lengths) and facts.get("seq_len") is None:
         facts.values["seq_len"] = sum(length or 0 for length in lengths)
     answers = settings.whole("actor_rollout_ref.rollout.n") or 1
-    if facts.get("global_batch") is not None and "actor_rollout_ref.actor.ppo_mini_batch_size" in settings.names():
+    if facts.get("global_batch") is not None and "actor_rollout_ref.actor.ppo_micro_batch_size" in settings.names():
         facts.values["global_batch"] *= answers
     megatron = bool(facts.stated & {"tp", "pp", "ep"}) or settings.text(f"{ACTOR}strategy") == "megatron"
     megatron = megatron or "megatron" in str(settings.raw("model_engine", "actor_rollout_ref.actor.strategy"))
@@ -39,10 +39,10 @@ def adjust(facts: LaunchFacts) -> None:
         ends = [settings.flag(f"{OVERRIDES}account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
         if ends[1]:
             facts.values["split"] = Split.LIGHT_ENDS if ends[0] and facts.get("pp", 1) > 2 else Split.LIGHT_LAST
-    whole = settings.whole(f"{ACTOR}ppo_micro_batch_size")
+    micro_batch = settings.whole(f"{ACTOR}ppo_micro_batch_size")
     devices = world(facts).devices
-    if whole is not None and devices is not None and facts.get("mbs") is None:
-        facts.assume("mbs", max(1, whole // devices), f"ppo_micro_batch_size={whole} of all devices")
+    if micro_batch is not None and devices is not None and facts.get("mbs") is None:
+        facts.assume("mbs", max(1, micro_batch // devices), f"ppo_micro_batch_size={micro_batch} of all devices")
     if facts.get("shard") == REST:
         facts.values.pop("shard")
     if facts.get("shard") is not None:

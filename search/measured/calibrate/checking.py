@@ -56,14 +56,14 @@ def coverage(predictions: Predictions, calibration: Calibration) -> dict[str, fl
     cent (omitted without any).
     """
     fitted = {cells["run_id"] for cells in calibration.runs}
-    told = [
+    lines = [
         row
         for row, run in enumerate(predictions.runs)
         if run.context.correction is not None and run.outcome == "ok" and run.step_time_s and predictions.predicted[row]
     ]
     inside: list[bool] = []
     count = 0
-    for rows in by_context(predictions.runs, told):
+    for rows in by_context(predictions.runs, lines):
         context = predictions.runs[rows[0]].context
         posterior = context.correction
         assert isinstance(posterior, Posterior)
@@ -73,5 +73,5 @@ def coverage(predictions: Predictions, calibration: Calibration) -> dict[str, fl
         for place, row in enumerate(rows):
             if predictions.runs[row].run_id not in fitted:
                 inside.append(bool(low_s[place] <= (predictions.runs[row].step_time_s or 0.0) <= high_s[place]))
-    found = {"runs": float(count), "fitted": float(count - len(inside))}
-    return {**found, "within_interval_pct": 100 * float(np.mean(inside))} if inside else found
+    figures = {"runs": float(count), "fitted": float(count - len(inside))}
+    return {**figures, "within_interval_pct": 100 * float(np.mean(inside))} if inside else figures

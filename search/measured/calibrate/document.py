@@ -71,12 +71,12 @@ class Calibration:
         return self.posterior.applied(context), (note, *memory, *remarks)
 
     def _memory_notes(self) -> tuple[str, ...]:
-        held = self.posterior.held
-        if held is None:
+        runs = self.posterior.held
+        if runs is None:
             return (f"no run of {self.source} has a peak memory or ran out of it: memory is the catalogue's",)
         before, after = (self.error.get(f"memory_{name}_median_pct") for name in ("before", "left_out"))
         error = "" if before is None else f", median error {before:.1f} % before, {after:.1f} % when left out"
-        return (f"memory, and the risk of running out of it, calibrated by {len(held.evidence)} runs{error}",)
+        return (f"memory, and the risk of running out of it, calibrated by {len(runs.evidence)} runs{error}",)
 
     def check_profile(self, profile: Path | None) -> None:
         """Check that the profile is the one of the fit, since the constants apply on top of it.
@@ -84,11 +84,11 @@ class Calibration:
         Raises:
             RequestError: the profile differs, is missing, or should be missing.
         """
-        own, named = self.made.get("profile"), None if profile is None else digest_of(profile)[:16]
-        if own != named:
-            fix = "leave --profile out" if own is None else "name that profile with --profile"
+        recorded, named = self.made.get("profile"), None if profile is None else digest_of(profile)[:16]
+        if recorded != named:
+            fix = "leave --profile out" if recorded is None else "name that profile with --profile"
             raise RequestError(
-                f"{self.source} was fitted {'without a' if own is None else 'on another'} profile"
+                f"{self.source} was fitted {'without a' if recorded is None else 'on another'} profile"
                 f"{'' if named else ' than none'}; {fix}, or fit it again with `forerun calibrate --profile`"
             )
 
@@ -132,15 +132,15 @@ def text_of(calibration: Calibration) -> str:
     return text
 
 
-def _constant(found: FittedConstant) -> dict[str, Any]:
-    low, high = found.factors(1.645)
-    name = "added" if found.constant.share else "factor"
+def _constant(constant: FittedConstant) -> dict[str, Any]:
+    low, high = constant.factors(1.645)
+    name = "added" if constant.constant.share else "factor"
     return {
-        "what": found.constant.title,
-        name: float(f"{found.constant.factor(found.z):.4g}"),
+        "what": constant.constant.title,
+        name: float(f"{constant.constant.factor(constant.z):.4g}"),
         "between": [float(f"{low:.4g}"), float(f"{high:.4g}")],
-        "z": float(f"{found.z:.6g}"),
-        "error": float(f"{found.error:.4g}"),
+        "z": float(f"{constant.z:.6g}"),
+        "error": float(f"{constant.error:.4g}"),
     }
 
 
@@ -154,14 +154,16 @@ def read_calibration(path: Path) -> Calibration:
         CalibrationDocument,  # imports pydantic, which writing does not need
     )
 
-    document, again = read_document(path, max_bytes=LARGEST, own=True), f"fit its runs again with `{_AGAIN} {path}`"
+    document, remedy = read_document(path, max_bytes=LARGEST, own=True), f"fit its runs again with `{_AGAIN} {path}`"
     form = document.data.get("calibration") if isinstance(document.data, dict) else None
     if isinstance(form, int) and form != SCHEMA:
-        raise RequestError(f"{path} is a calibration of form {form}, and this version reads form {SCHEMA}; {again}")
+        raise RequestError(f"{path} is a calibration of form {form}, and this version reads form {SCHEMA}; {remedy}")
     data = validate(document, CalibrationDocument)
-    made, own = data.made.get("cost_model"), cost_model_version()
-    if made != own:
-        raise RequestError(f"{path} was fitted with another version of the cost model ({made}, this is {own}); {again}")
+    made, current = data.made.get("cost_model"), cost_model_version()
+    if made != current:
+        raise RequestError(
+            f"{path} was fitted with another version of the cost model ({made}, this is {current}); {remedy}"
+        )
     return _calibration(document, data)
 
 
@@ -183,19 +185,21 @@ def _calibration(document: Document, data: "CalibrationDocument") -> Calibration
         RequestError: parts contradict each other, or a name is unknown.
     """
     evidence = evidence_of(document, ("evidence",), data.evidence, len(NAMES), len(data.runs))
-    held, factors = (None, ()) if data.memory is None else memory_of(document, data.memory, len(data.runs))
+    memory, factors = (None, ()) if data.memory is None else memory_of(document, data.memory, len(data.runs))
     constants = []
     for name, part in data.constants.items():
         constants.append(FittedConstant(constant=constant_named(name), z=part.z, error=part.error, refused=None))
     for name, reason in data.not_determined.items():
         constants.append(FittedConstant(constant=constant_named(name), z=0.0, error=1.0, refused=reason))
-    z = {found.constant.name: found.z for found in constants if found.refused is None}
+    z = {fitted.constant.name: fitted.z for fitted in constants if fitted.refused is None}
     order = {name: place for place, name in enumerate(NAMES)}
     return Calibration(
         source=Path(document.source).name,
         machine=Machine(device=data.machine.device, framework=data.machine.framework, links=tuple(data.machine.links)),
-        posterior=Posterior(z=z, evidence=evidence, mixture=mixture_of(document, data.priors, evidence, z), held=held),
-        constants=tuple(sorted(constants, key=lambda found: order[found.constant.name])),
+        posterior=Posterior(
+            z=z, evidence=evidence, mixture=mixture_of(document, data.priors, evidence, z), held=memory
+        ),
+        constants=tuple(sorted(constants, key=lambda fitted: order[fitted.constant.name])),
         error=data.error.model_dump(),
         made=dict(data.made),
         runs=tuple(data.runs),

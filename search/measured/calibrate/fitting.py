@@ -62,14 +62,14 @@ def calibrate_files(
         RequestError: a file cannot be read, no row can be used, or the rows are of several machines.
     """
     old = () if earlier is None else read_runs(earlier)
-    found = [load_runs(files, graphs=True)] if files else []
+    run_sets = [load_runs(files, graphs=True)] if files else []
     if old:
-        found.insert(0, _as_runs(old))
-    runs = _chosen([run for part in found for run in part.runs], where)
+        run_sets.insert(0, _as_runs(old))
+    runs = _chosen([run for part in run_sets for run in part.runs], where)
     made: dict[str, object] = {"files": {path.name: digest_of(path)[:16] for path in files}}
     if profile is not None:
         runs, made["profile"] = list(profiled_runs(runs, profile)), digest_of(profile)[:16]
-    return calibrate_runs(runs, skipped=_skipped(found), source=source, made=made, turned=turned)
+    return calibrate_runs(runs, skipped=_skipped(run_sets), source=source, made=made, turned=turned)
 
 
 def calibrate_runs(
@@ -85,8 +85,8 @@ def calibrate_runs(
     Raises:
         RequestError: no run can be used, there are too many runs, or runs of several machines.
     """
-    chosen, told = usable(runs), told_of_memory(runs)
-    machine, used = machine_of([*chosen, *told]), {id(run) for run in (*chosen, *told)}
+    chosen, memory_runs = usable(runs), told_of_memory(runs)
+    machine, used = machine_of([*chosen, *memory_runs]), {id(run) for run in (*chosen, *memory_runs)}
     every = [run for run in runs if id(run) in used]
     names = [run.run_id for run in every]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -96,14 +96,14 @@ def calibrate_runs(
         raise RequestError(f"a calibration takes at most {MOST_RUNS} runs, but there are {len(every)}; use --where")
     if not chosen:
         raise RequestError("no row has a step time and outcome ok: calibration needs at least one run that ran")
-    result, held = fit(measured_of(chosen), turned=turned), fit_memory(memory_runs_of(told))
+    result, memory = fit(measured_of(chosen), turned=turned), fit_memory(memory_runs_of(memory_runs))
     calibration = Calibration(
         source=source,
         machine=machine,
-        posterior=replace(result.posterior, held=None if held is None else held.posterior),
+        posterior=replace(result.posterior, held=None if memory is None else memory.posterior),
         constants=result.constants,
-        error={**figures(result), **({} if held is None else memory_figures(held, told))},
-        memory=() if held is None else held.factors,
+        error={**figures(result), **({} if memory is None else memory_figures(memory, memory_runs))},
+        memory=() if memory is None else memory.factors,
         made={
             "forerun": VERSION,
             "cost_model": cost_model_version(),
@@ -133,18 +133,18 @@ def memory_figures(result: MemoryFit, runs: Sequence[MeasuredRun]) -> dict[str, 
     """Return the errors of a fit of memory in per cent: median absolute errors of peaks, the share within the interval
     predicted from other runs, and the share of right verdicts (fits or not).
     """
-    found: dict[str, float] = {"memory_runs": float(len(runs))}
+    figures: dict[str, float] = {"memory_runs": float(len(runs))}
     measured = np.isfinite(result.before)
     if measured.any():
         before, after = (np.abs(np.expm1(-error[measured])) for error in (result.before, result.left_out))
         inside = np.abs(result.left_out) <= quantile(LEVEL) * result.left_out_spread
-        found["memory_before_median_pct"] = 100 * float(np.median(before))
-        found["memory_left_out_median_pct"] = 100 * float(np.median(after))
-        found["memory_left_out_within_interval_pct"] = 100 * float(inside[measured].mean())
+        figures["memory_before_median_pct"] = 100 * float(np.median(before))
+        figures["memory_left_out_median_pct"] = 100 * float(np.median(after))
+        figures["memory_left_out_within_interval_pct"] = 100 * float(inside[measured].mean())
     ran = np.array([run.outcome == "ok" for run in runs])
     for name, margin in (("before", result.margin_before), ("left_out", result.margin_left_out)):
-        found[f"memory_{name}_verdict_pct"] = 100 * float(np.mean((margin >= 0) == ran))
-    return found
+        figures[f"memory_{name}_verdict_pct"] = 100 * float(np.mean((margin >= 0) == ran))
+    return figures
 
 
 def _as_runs(rows: Iterable[Mapping[str, str]]) -> RunSet:
@@ -187,9 +187,9 @@ def _predicted_as(run: MeasuredRun, column: str) -> str:
     return str(software_of(run.context).name if column == "framework" else run.cells[column])
 
 
-def _skipped(found: Sequence[RunSet]) -> dict[str, int]:
+def _skipped(run_sets: Sequence[RunSet]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for part in found:
+    for part in run_sets:
         for row in part.skipped:
             counts[row.reason] = counts.get(row.reason, 0) + 1
         unmeasured = len({id(run) for run in part.runs} - {id(run) for run in _used(part.runs)})

@@ -58,14 +58,14 @@ def machine_of(runs: Sequence[MeasuredRun]) -> Machine:
     """
     if not runs:
         raise RequestError("no row can be used: calibration needs runs with outcome ok and a step time")
-    found = Counter((run.context.cluster.device.name, software_of(run.context).name) for run in runs)
-    if len(found) > 1:
-        shown = "; ".join(f"{device} with {framework} ({n})" for (device, framework), n in found.most_common(5))
+    machines = Counter((run.context.cluster.device.name, software_of(run.context).name) for run in runs)
+    if len(machines) > 1:
+        shown = "; ".join(f"{device} with {framework} ({n})" for (device, framework), n in machines.most_common(5))
         raise RequestError(
             f"a calibration is of one device and one framework, but the runs are on {shown}; "
             "choose with --where device=NAME or --where framework=NAME"
         )
-    device, framework = next(iter(found))
+    device, framework = next(iter(machines))
     links = dict.fromkeys(kind for run in runs for kind in kinds_of(run.context.cluster))
     return Machine(device=device, framework=framework, links=tuple(links))
 
@@ -79,8 +79,8 @@ def told_of_memory(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """Return the runs with information about memory (peak, or whether they ran); none if no run measured memory or
     failed. Runs of operator graphs are excluded, since their allocator overhead is not modelled.
     """
-    found = [run for run in runs if run.outcome in ("ok", "oom") and isinstance(run.context, Context)]
-    return found if any(run.peak_memory_bytes or run.outcome == "oom" for run in found) else []
+    with_memory = [run for run in runs if run.outcome in ("ok", "oom") and isinstance(run.context, Context)]
+    return with_memory if any(run.peak_memory_bytes or run.outcome == "oom" for run in with_memory) else []
 
 
 def memory_runs_of(runs: Sequence[MeasuredRun]) -> list[MemoryRun]:

@@ -19,14 +19,14 @@ def memory_document(posterior: MemoryPosterior, factors: Sequence[FittedFactor])
     }
 
 
-def _factor(found: FittedFactor) -> dict[str, Any]:
-    low, high = found.between
+def _factor(factor: FittedFactor) -> dict[str, Any]:
+    low, high = factor.between
     return {
-        "what": found.factor.title,
-        "factor": float(f"{found.factor.factor(found.z):.4g}"),
+        "what": factor.factor.title,
+        "factor": float(f"{factor.factor.factor(factor.z):.4g}"),
         "between": [float(f"{low:.4g}"), float(f"{high:.4g}")],
-        "z": float(f"{found.z:.6g}"),
-        "error": float(f"{found.error:.4g}"),
+        "z": float(f"{factor.z:.6g}"),
+        "error": float(f"{factor.error:.4g}"),
     }
 
 
@@ -41,11 +41,11 @@ def memory_of(document: Document, data: Any, most: int) -> tuple[MemoryPosterior
         if name not in known:
             raise unknown("part of memory", name, tuple(known))
     evidence = evidence_of(document, ("memory", "evidence"), data.evidence, len(FACTORS), most)
-    found = tuple(
+    factors = tuple(
         FittedFactor(factor=factor, z=data.factors[name].z, error=data.factors[name].error, determined=True)
         if name in data.factors
         else FittedFactor(factor=factor, z=0.0, error=1.0, determined=False)
         for name, factor in known.items()
     )
-    fitted = {one.factor.name: one.z for one in found if one.determined}
-    return MemoryPosterior(z=fitted, evidence=evidence, scale=data.scale), found
+    fitted = {one.factor.name: one.z for one in factors if one.determined}
+    return MemoryPosterior(z=fitted, evidence=evidence, scale=data.scale), factors

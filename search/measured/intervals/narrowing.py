@@ -29,8 +29,8 @@ def narrowing(errors: KnownErrors, asked: Points) -> Narrowing:
     profiled = replace(asked, kinds=tuple(replace(kind, constants="own") for kind in asked.kinds))
     new = np.array([int(errors.known.points.tables.max()) + 1])
     measured = replace(asked, tables=new)
-    own = Residuals(points=measured, log_ratio=np.zeros(1), rows=np.array([float(RUNS)]), missed=np.ones(1))
-    after = known_errors_of(_joined(errors.known, own), errors.sizes)
+    simulated = Residuals(points=measured, log_ratio=np.zeros(1), rows=np.array([float(RUNS)]), missed=np.ones(1))
+    after = known_errors_of(_joined(errors.known, simulated), errors.sizes)
     halves = (expected(known_errors, points)[1] for known_errors, points in
               ((errors, asked), (errors, profiled), (after, measured)))  # fmt: skip
     now, profile, runs = (DEVIATIONS * float(half[0]) for half in halves)

@@ -13,9 +13,9 @@ def special_parts(model: Model) -> tuple[str, ...]:
     ()
     """
     mixers = (layer.mixer for layer in model.layers)
-    found = [mixer.name for mixer in mixers if mixer is not None and not isinstance(mixer, Attention)]
+    parts = [mixer.name for mixer in mixers if mixer is not None and not isinstance(mixer, Attention)]
     if any(layer.tokens is not None for layer in model.layers):
-        found.append("an encoder of images or sound")
+        parts.append("an encoder of images or sound")
     if any(layer.trains == "adapters" for layer in model.layers):
-        found.append("adapters")
-    return tuple(dict.fromkeys(found))
+        parts.append("adapters")
+    return tuple(dict.fromkeys(parts))

@@ -23,10 +23,10 @@ runs."""
 def unchecked_gain(context: Context, strategies: Sequence[Strategy]) -> Floats:
     """Return the relative growth of the steps of N strategies without the switch; 0 if it is off."""
     gain = np.zeros(len(strategies))
-    alike: dict[Software, list[int]] = {}
+    rows_of: dict[Software, list[int]] = {}
     for place, strategy in enumerate(strategies if context.moe else ()):
-        alike.setdefault(strategy.software, []).append(place)
-    for software, places in alike.items():
+        rows_of.setdefault(strategy.software, []).append(place)
+    for software, places in rows_of.items():
         profile = running(context, software).framework
         if available(profile).get(SWITCH, "off") in CHECKED:
             continue

@@ -176,8 +176,8 @@ def roughness(points: Points, sizes: Variances) -> Floats:
 
 
 def _device(points: Points, sizes: Variances) -> Floats:
-    own = points.words("constants") == "own"
-    return np.asarray(np.where(own, sizes.own_device, sizes.lent_device), dtype=np.float64)
+    has_constants = points.words("constants") == "own"
+    return np.asarray(np.where(has_constants, sizes.own_device, sizes.lent_device), dtype=np.float64)
 
 
 def _foreign(points: Points) -> Floats:

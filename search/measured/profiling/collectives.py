@@ -59,8 +59,8 @@ class Between:
         middle, spread = _middle(self._times(self._once(message, members, group), group, repeat, pause_s))
         if message.kind == "send_recv":
             note = replace(message, full_bytes=8)
-            back, _ = _middle(self._times(self._once(note, members, group), group, repeat, pause_s))
-            middle = max(middle - back / 2, back / 2)  # the acknowledgement is not part of the time
+            backward_s, _ = _middle(self._times(self._once(note, members, group), group, repeat, pause_s))
+            middle = max(middle - backward_s / 2, backward_s / 2)  # the acknowledgement is not part of the time
         dist.barrier()
         return middle, spread
 
@@ -80,30 +80,30 @@ class Between:
 
     def _once(self, message: MeasuredCollective, members: Sequence[int], group: Any) -> Callable[[], Any]:
         count = max(1, message.full_bytes // 4 // len(members)) * len(members)
-        whole = torch.zeros(count, device=self.device)
+        buffer = torch.zeros(count, device=self.device)
         part = torch.zeros(count // len(members), device=self.device)
         match message.kind:
             case "all_reduce":
-                return lambda: dist.all_reduce(whole, group=group)
+                return lambda: dist.all_reduce(buffer, group=group)
             case "all_gather":
-                return lambda: dist.all_gather_into_tensor(whole, part, group=group)
+                return lambda: dist.all_gather_into_tensor(buffer, part, group=group)
             case "reduce_scatter":
-                return lambda: dist.reduce_scatter_tensor(part, whole, group=group)
+                return lambda: dist.reduce_scatter_tensor(part, buffer, group=group)
             case "all_to_all":
-                other = torch.zeros_like(whole)
-                return lambda: dist.all_to_all_single(other, whole, group=group)
+                other = torch.zeros_like(buffer)
+                return lambda: dist.all_to_all_single(other, buffer, group=group)
             case "broadcast":
-                return lambda: dist.broadcast(whole, members[0], group=group)
+                return lambda: dist.broadcast(buffer, members[0], group=group)
             case _:
                 # Every rank sends to the next, and one byte back acknowledges it.
                 note = torch.zeros(1, device=self.device)
 
                 def ping() -> None:
                     if self.rank == members[0]:
-                        dist.send(whole, members[1], group=group)
+                        dist.send(buffer, members[1], group=group)
                         dist.recv(note, members[1], group=group)
                     else:
-                        dist.recv(whole, members[0], group=group)
+                        dist.recv(buffer, members[0], group=group)
                         dist.send(note, members[0], group=group)
 
                 return ping

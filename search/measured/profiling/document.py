@@ -90,8 +90,8 @@ _WEIGHTS = (1.0, 0.3, 0.05)
 def _measured_links(cluster: Cluster, lines: Sequence[Line]) -> Cluster:
     """Return a cluster with measured latencies of steps, and measured ratios of messages to these."""
     for place in ("node", "network"):
-        own = [line for line in lines if line.name.endswith(place)]
-        shorts = [Short(kind=one.name.split()[0], shape=_three(one), seconds=one.seconds) for one in own]
+        of_place = [line for line in lines if line.name.endswith(place)]
+        shorts = [Short(kind=one.name.split()[0], shape=_three(one), seconds=one.seconds) for one in of_place]
         cluster = with_measured_steps(cluster, shorts, place)
     refitted = [
         replace(one, fitted_s=float(collective_time_s(cluster, cast(Collective, one.name.split()[0]), *one.shape)))

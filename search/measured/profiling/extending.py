@@ -25,8 +25,8 @@ def profile_to_extend(path: Path, device: str) -> Profile | None:
 
 def left_to_measure(operators: Sequence[ProfiledOperator], known: Profile | None) -> list[ProfiledOperator]:
     """Return the operators missing in a profile."""
-    held = set() if known is None else {(line.name, line.shape) for line in known.operators}
-    return [one for one in operators if (one.name, tuple(map(float, one.shape))) not in held]
+    measured = set() if known is None else {(line.name, line.shape) for line in known.operators}
+    return [one for one in operators if (one.name, tuple(map(float, one.shape))) not in measured]
 
 
 def joined(known: Profile | None, new: Profile) -> Profile:

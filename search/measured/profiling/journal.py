@@ -34,13 +34,13 @@ class ProfilingJournal:
 
     def __init__(self, path: Path, header: Record) -> None:
         self.path, self.records = path, dict[str, Record]()
-        whole = b""
+        content = b""
         try:
             if path.exists():
-                whole = self._read(read_bytes(path, most=LARGEST, kind="a journal"), header)
-            fresh = not whole
+                content = self._read(read_bytes(path, most=LARGEST, kind="a journal"), header)
+            fresh = not content
             self._file = GrowingFile(path)
-            self._file.cut(len(whole))
+            self._file.cut(len(content))
             if fresh:
                 self._append({"profile": header})
         except OSError as error:

@@ -60,14 +60,14 @@ def operators_of(
         raise RequestError("no strategy of the space is legal, so that there is no operator to measure")
     for table in tables:
         score(recorded, table)
-    whole = isinstance(context, Context) and bool(np.all(tables[0].column("cp") == 1))
-    found = [
+    without_cp = isinstance(context, Context) and bool(np.all(tables[0].column("cp") == 1))
+    operators = [
         ProfiledOperator(name=name, shape=shape, fitted_s=seconds)
         for name, shapes in recorder.asked.items()
         for shape, seconds in shapes.items()
-        if not (whole and _partial(name, shape))
+        if not (without_cp and _partial(name, shape))
     ]
-    return sorted(found, key=lambda one: (-one.fitted_s, one.key))
+    return sorted(operators, key=lambda one: (-one.fitted_s, one.key))
 
 
 def share_measured(context: Context | GraphContext, strategy: Strategy | AnySplit) -> tuple[float, int, int]:

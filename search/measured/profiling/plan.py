@@ -39,7 +39,7 @@ def expected_s(
     families: dict[str, list[ProfiledOperator]] = {}
     for one in operators:
         families.setdefault(one.name.split()[0], []).append(one)
-    factors = {name: slower(own, settings) if slower else 1.0 for name, own in families.items()}
+    factors = {name: slower(reference, settings) if slower else 1.0 for name, reference in families.items()}
     total = 0.0
     for one in operators:
         each = factors[one.name.split()[0]] * one.fitted_s

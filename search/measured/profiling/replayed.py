@@ -32,7 +32,7 @@ def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
         RequestError: the run has no usable message.
     """
     graph = analysis.replay.graph
-    found: dict[tuple[str, float, int, int], list[float]] = defaultdict(list)
+    seconds: dict[tuple[str, float, int, int], list[float]] = defaultdict(list)
     skipped: dict[str, int] = defaultdict(int)
     served = served_exchanges(graph)
     if len(served) < len(graph.matching.exchanges):
@@ -45,8 +45,8 @@ def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
         if reason:
             skipped[reason] += 1
         else:
-            found[kind, one.size_bytes, len(ranks), stride].append(took_s)
-    if not found:
+            seconds[kind, one.size_bytes, len(ranks), stride].append(took_s)
+    if not seconds:
         reasons = ", ".join(f"{reason} ({count})" for reason, count in skipped.items()) or "there are none"
         raise RequestError(f"no message of the run can be kept in a profile: {reasons}; record shapes, trace all ranks")
     return Profile(
@@ -60,7 +60,7 @@ def replayed_profile(analysis: Analysis, cluster: Cluster) -> Profile:
             "cluster": cluster.name,
         },
         operators=(),
-        collectives=tuple(_line(cluster, *key, times) for key, times in sorted(found.items())),
+        collectives=tuple(_line(cluster, *key, times) for key, times in sorted(seconds.items())),
         skipped=dict(skipped),
     )
 

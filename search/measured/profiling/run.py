@@ -39,7 +39,7 @@ def slower_here(operators: Sequence[ProfiledOperator], settings: ProfilingSettin
 
 
 def measure_operators(
-    operators: Sequence[ProfiledOperator], journal: ProfilingJournal, settings: ProfilingSettings, told: Told
+    operators: Sequence[ProfiledOperator], journal: ProfilingJournal, settings: ProfilingSettings, on_progress: Told
 ) -> bool:
     """Measure the operators missing in the journal; return whether all are finished (False: time limit)."""
     start = time.perf_counter()
@@ -49,7 +49,7 @@ def measure_operators(
         if settings.seconds is not None and time.perf_counter() - start > settings.seconds:
             return False
         journal.add({"key": one.key, "name": one.name, "shape": one.shape, **_measured(one, settings)})
-        told(number, one.key)
+        on_progress(number, one.key)
     return True
 
 
@@ -57,14 +57,14 @@ def _measured(one: ProfiledOperator, settings: ProfilingSettings) -> dict[str, A
     if needed_bytes(one, settings.precision) > settings.largest_bytes:
         return {"skipped": "needs more memory than --largest-operator"}
     try:
-        found = timed(runner(one, settings.precision, settings.device), settings.device, settings.repeat)
+        measured = timed(runner(one, settings.precision, settings.device), settings.device, settings.repeat)
     except Unmeasurable as error:
         return {"skipped": str(error)}
     except (RuntimeError, ValueError, IndexError) as error:  # torch's error for a missing kernel or memory
         if settings.device.startswith("cuda"):
             torch.cuda.empty_cache()
         return {"skipped": f"torch could not run it: {str(error).splitlines()[0][:120]}"}
-    return {"seconds": found.seconds, "spread": found.spread, "count": found.count}
+    return {"seconds": measured.seconds, "spread": measured.spread, "count": measured.count}
 
 
 def measure_messages(
@@ -72,9 +72,9 @@ def measure_messages(
     done: set[str],
     between: Between,
     repeat: int,
-    told: Callable[[MeasuredCollective, Any], None],
+    on_progress: Callable[[MeasuredCollective, Any], None],
 ) -> None:
     """Measure all messages not in ``done``; every rank calls this with the same arguments."""
     for message in messages:
         if message.key not in done:
-            told(message, between.measure(message, repeat))
+            on_progress(message, between.measure(message, repeat))

@@ -114,9 +114,9 @@ def _convolution(direction: str, precision: str, shape: tuple[float, ...], devic
         return _with_cudnn(flags, run)
     gradient = torch.randn_like(run())
     mask = (direction == "data_gradient", direction == "weight_gradient", False)
-    back = torch.ops.aten.convolution_backward
+    backward = torch.ops.aten.convolution_backward
     rest = (None, stride, padding, (1,) * axes, False, (0,) * axes, groups, mask)
-    return _with_cudnn(flags, lambda: back(gradient, x, weight, *rest))
+    return _with_cudnn(flags, lambda: backward(gradient, x, weight, *rest))
 
 
 def _with_cudnn(flags: Mapping[str, bool], run: Once) -> Once:

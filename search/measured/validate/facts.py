@@ -114,8 +114,8 @@ def told_of_software(row: TableRow) -> str:
 
 def _software(text: str) -> dict[str, Any]:
     """Return the differences of a run's software from its profile: all matching entries, later ones override."""
-    found = [entry.data["facts"] for entry in table("sources", "software") if entry.pattern.search(text)]
-    return {name: value for facts in found for name, value in facts.items()}
+    entries = [entry.data["facts"] for entry in table("sources", "software") if entry.pattern.search(text)]
+    return {name: value for facts in entries for name, value in facts.items()}
 
 
 def _stages(row: TableRow, layers: int, pp: int) -> tuple[int, ...] | None:

@@ -33,8 +33,8 @@ def graph_named(model: str) -> str | None:
     ('resnet50', 'inception-v3', None)
     """
     bare = re.sub(r"[^a-z0-9]", "", model.lower())
-    found = [name for name in _bare_names() if bare.startswith(name)]
-    longest = max(found, key=len, default="")
+    matches = [name for name in _bare_names() if bare.startswith(name)]
+    longest = max(matches, key=len, default="")
     rest = bare[len(longest) :]
     return _bare_names()[longest] if longest and _VERSION.fullmatch(rest) else None
 

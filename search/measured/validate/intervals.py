@@ -48,12 +48,12 @@ def intervals_of(predictions: Predictions) -> Intervals:
         guessed = [bool(GUESSED & set(predictions.runs[row].filled)) for row in rows]
         readings = np.array([predictions.runs[row].memory_kind for row in rows])
         for reading in np.unique(readings):
-            own = readings == reading
-            there = np.array(rows)[own]
-            peaks = Peaks(peak_bytes=predictions.comparable_memory_bytes[there], reading=str(reading))
-            filled = [guessed[place] for place in np.flatnonzero(own)]
-            held = error_interval(context, list(compress(strategies, own)), busy[there], peaks, filled)
-            memory_low[there], memory_high[there] = held.low, held.high
+            chosen = readings == reading
+            members = np.array(rows)[chosen]
+            peaks = Peaks(peak_bytes=predictions.comparable_memory_bytes[members], reading=str(reading))
+            filled = [guessed[place] for place in np.flatnonzero(chosen)]
+            interval = error_interval(context, list(compress(strategies, chosen)), busy[members], peaks, filled)
+            memory_low[members], memory_high[members] = interval.low, interval.high
         if not isinstance(posterior, Posterior):
             step = error_interval(context, strategies, busy[rows], guessed=guessed)
             step = step.with_unchecked(unchecked_gain(context, strategies))

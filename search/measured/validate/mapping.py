@@ -206,8 +206,8 @@ def _memory_kind(row: TableRow) -> str | None:
 
 def _expressible(row: TableRow, step_time_s: float | None, peak_gib: float | None) -> None:
     """Raise Skip for rows without information on a strategy, of any shape."""
-    if found := first(table("sources", "skip"), f"{row['source']}; {row['notes']}"):
-        raise Skip(found[0]["reason"])
+    if skipped := first(table("sources", "skip"), f"{row['source']}; {row['notes']}"):
+        raise Skip(skipped[0]["reason"])
     if row["outcome"] == "failed" and peak_gib is None:
         raise Skip("run failed for another reason than memory")
     if row["outcome"] == "ok" and not step_time_s and peak_gib is None:

@@ -225,8 +225,8 @@ def _reduced(how: Callable[[Floats], np.floating], values: Floats) -> float | No
     return _percent(float(how(values))) if len(values) else None
 
 
-def _share(part: int, whole: int) -> float | None:
-    return _percent(part / whole) if whole else None
+def _share(part: int, total: int) -> float | None:
+    return _percent(part / total) if total else None
 
 
 def _percent(share: float) -> float:

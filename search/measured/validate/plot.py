@@ -75,16 +75,16 @@ def order_points(predictions: Predictions, rows: Sequence[int]) -> dict[str, lis
     for row in rows:
         if group := predictions.runs[row].group:
             groups.setdefault(group, []).append(row)
-    found = {}
+    points = {}
     for group, members in groups.items():
         if len(members) >= SMALLEST_GROUP:
             ranked = sorted(members, key=lambda row: float(predictions.step_time_s[row]))
             best_s = min(measured_s(predictions, row) for row in ranked)
-            found[group] = [
+            points[group] = [
                 Point(x=rank, y=measured_s(predictions, row) / best_s, label=_label(predictions, row))
                 for rank, row in enumerate(ranked, start=1)
             ]
-    return found
+    return points
 
 
 def accuracy_figure(parts: Mapping[str, Sequence[Point]]) -> list[Safe]:
@@ -113,10 +113,10 @@ def order_figure(groups: Mapping[str, Sequence[Point]]) -> list[Safe]:
                 "line",
                 x1=x.percent(here.x),
                 y1=y.percent(here.y, flip=True),
-                x2=x.percent(there.x),
-                y2=y.percent(there.y, flip=True),
+                x2=x.percent(following.x),
+                y2=y.percent(following.y, flip=True),
             )
-            for here, there in itertools.pairwise(members)
+            for here, following in itertools.pairwise(members)
         ]
         symbols = [_symbol(point, kind, x, y) for point in members]
         drawn.append(tag("g", tag("title", group), *lines, *symbols, class_="curve"))

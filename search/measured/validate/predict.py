@@ -116,7 +116,7 @@ def predict(
         if not partial:
             raise
         stop = interrupt
-    found = Predictions(
+    predictions = Predictions(
         runs=tuple(runs),
         step_time_s=step_time_s,
         peak_memory_bytes=peak,
@@ -128,7 +128,7 @@ def predict(
         errors=errors,
         stop=stop,
     )
-    return found if stop is None else found.among(sorted(done))
+    return predictions if stop is None else predictions.among(sorted(done))
 
 
 def _comparable(runs: Sequence[MeasuredRun], scores: ScoreTable, context: Any) -> Floats:

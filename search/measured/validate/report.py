@@ -64,9 +64,9 @@ def figures_tables(summary: Summary, fits: Callable[[Table], bool]) -> list[Tabl
     per subject. Columns without a figure are omitted.
     """
     title = f"accuracy and order, by {summary.by} (%)"
-    whole = _figures_table(title, summary, FIGURES)
-    if fits(whole):
-        return [whole]
+    total = _figures_table(title, summary, FIGURES)
+    if fits(total):
+        return [total]
     tables = [_figures_table(f"{what}, by {summary.by} (%)", summary, {what: FIGURES[what]}) for what in FIGURES]
     return [table for table in tables if len(table.columns) > 1]
 
@@ -82,9 +82,9 @@ def _figures_table(
         for heading, cell in column.items():
             cells = [cell(metrics) for _, metrics in parts]
             if any(cells):
-                words = heading.format(noise=f"{100 * summary.noise:.0f}", wide=f"{100 * WIDE_NOISE:.0f}")
+                title_text = heading.format(noise=f"{100 * summary.noise:.0f}", wide=f"{100 * WIDE_NOISE:.0f}")
                 # A heading may take two lines; words are not broken.
-                table.add_column(words, justify="right", min_width=max(map(len, [*words.split(), *cells])))
+                table.add_column(title_text, justify="right", min_width=max(map(len, [*title_text.split(), *cells])))
                 columns.append(cells)
     for place, (name, _) in enumerate(parts):
         if name == "ALL":

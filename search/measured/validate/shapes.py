@@ -34,10 +34,10 @@ def model_of(row: TableRow, facts: Facts, filled: Filled) -> Model:
         model = _named(row["model"]) or _named(name)  # the folder of a file's path is in the position of a publisher
         if model is not None:
             return model
-    if found := first(table("models", "skip"), name):
-        raise Skip(found[0]["reason"])
-    if found := first(table("models", "catalogue"), name):
-        return _from_catalogue(row, found[0], filled)
+    if skipped := first(table("models", "skip"), name):
+        raise Skip(skipped[0]["reason"])
+    if skipped := first(table("models", "catalogue"), name):
+        return _from_catalogue(row, skipped[0], filled)
     return _from_columns(row, facts, filled)
 
 

@@ -63,10 +63,10 @@ def _changes(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def defaults_of(row: TableRow) -> dict[str, Any]:
     """Return the defaults of the row's framework for blank cells; its text may name the ZeRO stage."""
-    found = dict((entry_of(row) or {}).get("defaults", {}))
+    defaults = dict((entry_of(row) or {}).get("defaults", {}))
     if match := _STAGE.search(row["framework"]):
-        found["zero"] = int(match[1])
-    return found
+        defaults["zero"] = int(match[1])
+    return defaults
 
 
 SOFTWARE_COLUMNS = (
@@ -114,9 +114,9 @@ def _released(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
 def _switched(row: TableRow, profile: FrameworkProfile) -> FrameworkProfile:
     """Return a profile with the switches stated by the row or its publication."""
     text = told_of_software(row)
-    held = available(profile)
+    switches = available(profile)
     written = parse_switches([one.data["set"] for one in table("sources", "switches") if one.pattern.search(text)])
-    profile = with_settings(profile, {name: setting for name, setting in written.items() if name in held})
+    profile = with_settings(profile, {name: setting for name, setting in written.items() if name in switches})
     if not row["switches"]:
         return profile
     try:
@@ -139,20 +139,20 @@ def _spelled(text: str) -> str:
     >>> _spelled("--overlap_grad_reduce=False; compile"), _spelled("AsyncTP")
     ('overlap-grad-reduce=off,compile', 'tp-comm-overlap')
     """
-    words = []
+    spelled = []
     for word in re.split(r"[,;]", text):
         name, equals, setting = word.strip().partition("=")
         setting = {"false": "off", "true": "on", "0": "off", "1": "on"}.get(setting.strip().lower(), setting)
         known = name.strip().lstrip("-").replace("_", "-")
-        words.append(_ALIASES.get(known.lower(), known) + equals + setting)
-    return ",".join(words)
+        spelled.append(_ALIASES.get(known.lower(), known) + equals + setting)
+    return ",".join(spelled)
 
 
-def _without(named: Mapping[str, str], held: Mapping[str, str]) -> dict[str, str]:
+def _without(named: Mapping[str, str], switches: Mapping[str, str]) -> dict[str, str]:
     """Return further switches that must be off, because they require a switch that a row turns off."""
     return {
         name: "off"
-        for name, setting in held.items()
+        for name, setting in switches.items()
         if name not in named and "off" in all_switches()[name].values
         for other, needed in all_switches()[name].required(setting).items()
         if other in named and named[other] not in needed
