@@ -25,7 +25,7 @@ def adjust(facts: LaunchFacts) -> None:
     if any(lengths) and facts.get("seq_len") is None:
         facts.values["seq_len"] = sum(length or 0 for length in lengths)
     answers = settings.whole("actor_rollout_ref.rollout.n") or 1
-    if facts.get("global_batch") is not None and "actor_rollout_ref.actor.ppo_micro_batch_size" in settings.names():
+    if facts.get("global_batch") is not None and "actor_rollout_ref.actor.ppo_mini_batch_size" in settings.names():
         facts.values["global_batch"] *= answers
     megatron = bool(facts.stated & {"tp", "pp", "ep"}) or settings.text(f"{ACTOR}strategy") == "megatron"
     megatron = megatron or "megatron" in str(settings.raw("model_engine", "actor_rollout_ref.actor.strategy"))

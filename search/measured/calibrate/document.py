@@ -154,15 +154,15 @@ def read_calibration(path: Path) -> Calibration:
         CalibrationDocument,  # imports pydantic, which writing does not need
     )
 
-    document, remedy = read_document(path, max_bytes=LARGEST, own=True), f"fit its runs again with `{_AGAIN} {path}`"
+    document, fix = read_document(path, max_bytes=LARGEST, own=True), f"fit its runs again with `{_AGAIN} {path}`"
     form = document.data.get("calibration") if isinstance(document.data, dict) else None
     if isinstance(form, int) and form != SCHEMA:
-        raise RequestError(f"{path} is a calibration of form {form}, and this version reads form {SCHEMA}; {remedy}")
+        raise RequestError(f"{path} is a calibration of form {form}, and this version reads form {SCHEMA}; {fix}")
     data = validate(document, CalibrationDocument)
     made, current = data.made.get("cost_model"), cost_model_version()
     if made != current:
         raise RequestError(
-            f"{path} was fitted with another version of the cost model ({made}, this is {current}); {remedy}"
+            f"{path} was fitted with another version of the cost model ({made}, this is {current}); {fix}"
         )
     return _calibration(document, data)
 
