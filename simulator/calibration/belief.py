@@ -46,8 +46,8 @@ class Components:
         Bisection between the smallest and the largest quantile of the components.
         """
         spread, shares = np.maximum(self.spread, _LEAST), self.shares.reshape(len(self.shares), -1)
-        own = self.offset + spread * stdtrit(FREEDOM, probability)
-        low, high = own.min(axis=0), own.max(axis=0)
+        constants = self.offset + spread * stdtrit(FREEDOM, probability)
+        low, high = constants.min(axis=0), constants.max(axis=0)
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
             below = (shares * stdtr(FREEDOM, (middle - self.offset) / spread)).sum(axis=0) < probability

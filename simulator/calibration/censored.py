@@ -40,9 +40,9 @@ def observations(
         mean, variance = explained @ seen, np.diag(prior) - np.einsum("nm,nm->n", explained, prior)
         # Cavity: the belief about a label's quantity (mean m, variance v) without its own factor, 1 / v' = 1 / v - p
         # and m' = (m / v - h) v'.
-        own, middle = np.maximum(variance[labels], 1e-12), mean[labels]
-        left = np.maximum(1.0 / own - precision, 1e-9)
-        cavity_mean, cavity = (middle / own - pull) / left, 1.0 / left
+        spread, middle = np.maximum(variance[labels], 1e-12), mean[labels]
+        left = np.maximum(1.0 / spread - precision, 1e-9)
+        cavity_mean, cavity = (middle / spread - pull) / left, 1.0 / left
         goal_mean, goal = _truncated(cavity_mean, cavity, value[labels], side[labels].astype(float), noise)
         # The factor that turns the cavity into a belief with the mean and variance of the cavity truncated at the
         # bound.
@@ -63,6 +63,6 @@ def _truncated(mean: Floats, variance: Floats, bound: Floats, side: Floats, nois
     spread = np.sqrt(variance + noise**2)
     far = side * (mean - bound) / spread
     slope = np.exp(-(far**2) / 2.0 - _LOG_ROOT - log_ndtr(far))
-    found = mean + side * variance / spread * slope
+    expected = mean + side * variance / spread * slope
     left = variance - variance**2 / spread**2 * slope * (slope + far)
-    return found, np.maximum(left, 1e-12)
+    return expected, np.maximum(left, 1e-12)

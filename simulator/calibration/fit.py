@@ -196,12 +196,12 @@ def _deviations(
     evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_], settings: ErrorPriors, *, scaled: bool = True
 ) -> Floats:
     """Return each constant's deviation in the catalogue's units; ``scaled``: with the scale of the runs' errors."""
-    own, middle = Covariances.of(evidence, used, settings), mixture.constants(evidence, used)
+    covariances, middle = Covariances.of(evidence, used, settings), mixture.constants(evidence, used)
     variance, slopes = np.zeros(len(used)), evidence.slopes
     for prior, share, weight, scale, z in zip(
         mixture.priors, mixture.shares, mixture.weight, mixture.scale, middle, strict=True
     ):
-        explained = np.einsum("nc,nc->c", slopes, np.linalg.solve(own.known(prior, weight), slopes))
+        explained = np.einsum("nc,nc->c", slopes, np.linalg.solve(covariances.known(prior, weight), slopes))
         left = prior.constants**2 * np.maximum(1.0 - prior.constants**2 * explained, 1e-6)
         variance += share * ((scale if scaled else 1.0) * left + (z - mixture.shares @ middle) ** 2)
     return np.where(used, np.sqrt(variance), 1.0)
@@ -210,8 +210,8 @@ def _deviations(
 def _refusals(evidence: Evidence, deviations: Floats, settings: ErrorPriors) -> dict[str, str]:
     """Return the reasons why constants are not fitted, by name."""
     result: dict[str, str] = {}
-    whole = known_covariance(evidence, np.ones(len(CONSTANTS), dtype=bool), settings)
-    posterior = np.eye(len(CONSTANTS)) - evidence.slopes.T @ np.linalg.solve(whole, evidence.slopes)
+    covariance = known_covariance(evidence, np.ones(len(CONSTANTS), dtype=bool), settings)
+    posterior = np.eye(len(CONSTANTS)) - evidence.slopes.T @ np.linalg.solve(covariance, evidence.slopes)
     for place, constant in enumerate(CONSTANTS):
         effect = float(np.abs(evidence.slopes[:, place]).max())
         if deviations[place] <= SURE:

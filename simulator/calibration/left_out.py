@@ -35,21 +35,21 @@ class LeftOut:
 
 def left_out(evidence: Evidence, mixture: PriorMixture, used: NDArray[np.bool_], settings: ErrorPriors) -> LeftOut:
     """Return the error of every run when predicted from all others, along the ``used`` constants."""
-    own, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
-    error, (errors, spreads, told) = evidence.error, np.empty((3, *mixture.weight.shape))
+    used_covariances, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
+    error, (errors, spreads, densities) = evidence.error, np.empty((3, *mixture.weight.shape))
     for place, (prior, weight) in enumerate(zip(mixture.priors, mixture.weight, strict=True)):
-        alone = np.linalg.inv(own.known(prior, weight))
+        alone = np.linalg.inv(used_covariances.known(prior, weight))
         errors[place] = (alone @ error) / np.diag(alone)
-        whole = every.known(prior, weight)
-        inverse = np.linalg.inv(whole)
+        covariance = every.known(prior, weight)
+        inverse = np.linalg.inv(covariance)
         variance = 1.0 / np.diag(inverse)
         # The run itself counts as unseen, with the usual noise.
         noise = (prior.noise * settings.noise) ** 2
         spreads[place] = np.sqrt(mixture.scale[place] * np.maximum(variance - noise / weight + noise, noise))
         size = error @ inverse @ error - (inverse @ error) ** 2 * variance
-        log_determinant = np.linalg.slogdet(whole)[1] - np.log(variance)
-        told[place] = student_density(size, log_determinant, len(error) - 1)
-    shares = shares_of(told)
+        log_determinant = np.linalg.slogdet(covariance)[1] - np.log(variance)
+        densities[place] = student_density(size, log_determinant, len(error) - 1)
+    shares = shares_of(densities)
     middle = (shares * errors).sum(axis=0)
     # A prior's prediction is above the mixture's mean by the amount that its error is below the mixture's.
     parts = Components(shares=shares, offset=middle - errors, spread=spreads)

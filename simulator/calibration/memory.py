@@ -105,21 +105,21 @@ def fit_memory(runs: Sequence[MemoryRun], settings: ErrorPriors = USUAL) -> Memo
     held[:, LIVE] -= np.where([run.peak_bytes is None for run in runs], idle, 0.0)
     idle = np.where([run.peak_bytes is None for run in runs], 0.0, idle)
     side = np.array([0 if run.peak_bytes is not None else -1 if run.fitted else 1 for run in runs], dtype=np.int8)
-    told = np.log([run.peak_bytes or bound for run, bound in zip(runs, limit, strict=True)])
+    log_peaks = np.log([run.peak_bytes or bound for run, bound in zip(runs, limit, strict=True)])
     used = np.ones(len(FACTORS), dtype=bool)
-    evidence, z, deviations = _solved(held, features, kinds, told, side, used, settings)
+    evidence, z, deviations = _solved(held, features, kinds, log_peaks, side, used, settings)
     used = deviations <= SURE
-    evidence, z, deviations = _solved(held, features, kinds, told, side, used, settings)
+    evidence, z, deviations = _solved(held, features, kinds, log_peaks, side, used, settings)
     measured = side == 0
     scale = _scale(evidence, measured, settings)
-    found = {name: float(value) for name, value, own in zip(FACTOR_NAMES, z, used, strict=True) if own}
+    factors = {name: float(value) for name, value, is_used in zip(FACTOR_NAMES, z, used, strict=True) if is_used}
     left_out, spread = _left_out(evidence, used, settings)
     needed = np.log(held.sum(axis=1) - idle)
     # A label is left out like a measurement, with its equivalent observation.
-    at = log_kind(held * factor_values(found), kinds) - evidence.slopes @ np.where(used, z, 0.0)
+    at = log_kind(held * factor_values(factors), kinds) - evidence.slopes @ np.where(used, z, 0.0)
     predicted = at + evidence.error - left_out
     return MemoryFit(
-        posterior=MemoryPosterior(z=found, evidence=evidence, scale=scale, settings=settings),
+        posterior=MemoryPosterior(z=factors, evidence=evidence, scale=scale, settings=settings),
         factors=tuple(
             FittedFactor(
                 factor=factor,
@@ -129,11 +129,11 @@ def fit_memory(runs: Sequence[MemoryRun], settings: ErrorPriors = USUAL) -> Memo
             )
             for place, factor in enumerate(FACTORS)
         ),
-        before=np.where(measured, told - log_kind(held, kinds), np.nan),
+        before=np.where(measured, log_peaks - log_kind(held, kinds), np.nan),
         left_out=np.where(measured, left_out, np.nan),
         left_out_spread=np.sqrt(scale) * spread,
         margin_before=np.log(limit) - needed,
-        margin_left_out=np.log(limit) - _needed(predicted, held, idle, kinds, found),
+        margin_left_out=np.log(limit) - _needed(predicted, held, idle, kinds, factors),
     )
 
 
@@ -164,32 +164,32 @@ def _solved(
     held: Floats,
     features: Features,
     kinds: NDArray[np.str_],
-    told: Floats,
+    log_peaks: Floats,
     side: NDArray[np.int8],
     used: NDArray[np.bool_],
     settings: ErrorPriors,
 ) -> tuple[Evidence, Floats, Floats]:
     """Return evidence, factors and their standard deviations (Gauss-Newton, reweighted; labels as observations)."""
     residual, noise = residual_covariance(features, features, settings), settings.noise
-    z, weight = np.zeros(len(FACTORS)), np.ones(len(told))
+    z, weight = np.zeros(len(FACTORS)), np.ones(len(log_peaks))
     for _ in range(_ROUNDS):
         at = held * np.exp(np.array([factor.spread for factor in FACTORS]) * z)
         slopes = memory_slopes(at, kinds)
-        error = told - log_kind(at, kinds) + slopes @ z
-        own = slopes[:, used]
-        prior = own @ own.T + residual
+        error = log_peaks - log_kind(at, kinds) + slopes @ z
+        used_slopes = slopes[:, used]
+        prior = used_slopes @ used_slopes.T + residual
         for _ in range(_REWEIGHTS):
             seen, weight = observations(prior, error, side, noise, np.where(side == 0, weight, 1.0))
-            whole = prior + np.diag(noise**2 / weight)
-            solved = np.linalg.solve(whole, seen)
+            covariance = prior + np.diag(noise**2 / weight)
+            solved = np.linalg.solve(covariance, seen)
             misses = seen - prior @ solved
             robust = np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + misses**2 / noise**2))
             weight = np.where(side == 0, robust, weight)
         z = np.zeros(len(FACTORS))
-        z[used] = np.clip(own.T @ solved, -LARGEST_Z, LARGEST_Z)
+        z[used] = np.clip(used_slopes.T @ solved, -LARGEST_Z, LARGEST_Z)
     deviations = np.ones(len(FACTORS))
-    explained = np.linalg.solve(whole, own)
-    deviations[used] = np.sqrt(np.maximum(1.0 - np.einsum("nc,nc->c", own, explained), 1e-6))
+    explained = np.linalg.solve(covariance, used_slopes)
+    deviations[used] = np.sqrt(np.maximum(1.0 - np.einsum("nc,nc->c", used_slopes, explained), 1e-6))
     return Evidence(features=features, slopes=slopes, error=seen, weight=weight), z, deviations
 
 

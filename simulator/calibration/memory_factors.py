@@ -93,5 +93,7 @@ def log_kind(held: Floats, kinds: NDArray[np.str_]) -> Floats:
 
 def memory_slopes(held: Floats, kinds: NDArray[np.str_]) -> Floats:
     """Return the slopes [N, 6] of a peak's logarithm along the factors; arguments as for ``log_kind``."""
-    own = held * counted(kinds)
-    return np.asarray(own / own.sum(axis=1, keepdims=True) * np.array([factor.spread for factor in FACTORS]))
+    counted_bytes = held * counted(kinds)
+    return np.asarray(
+        counted_bytes / counted_bytes.sum(axis=1, keepdims=True) * np.array([factor.spread for factor in FACTORS])
+    )

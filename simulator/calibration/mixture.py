@@ -114,13 +114,17 @@ def weighed(
 
     The shares take all constants into account, as intervals do.
     """
-    own = Covariances.of(evidence, used, settings)
+    covariances = Covariances.of(evidence, used, settings)
     start = np.ones((len(priors), len(evidence))) if weight is None else weight
-    found = np.array([_robust(own, evidence.error, prior, one) for prior, one in zip(priors, start, strict=True)])
-    found = found.reshape(start.shape)
+    weights = np.array(
+        [_robust(covariances, evidence.error, prior, one) for prior, one in zip(priors, start, strict=True)]
+    )
+    weights = weights.reshape(start.shape)
     every = Covariances.of(evidence, np.ones_like(used), settings)
-    told = [log_density(every.known(prior, one), evidence.error) for prior, one in zip(priors, found, strict=True)]
-    return restored(evidence, used, settings, priors, shares_of(np.array(told)), found)
+    densities = [
+        log_density(every.known(prior, one), evidence.error) for prior, one in zip(priors, weights, strict=True)
+    ]
+    return restored(evidence, used, settings, priors, shares_of(np.array(densities)), weights)
 
 
 def restored(
@@ -132,12 +136,12 @@ def restored(
     weight: Floats,
 ) -> PriorMixture:
     """Return a mixture with known ``shares`` [K] and ``weight`` [K, N]; ``used``: fitted constants [C]."""
-    own, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
+    covariances, every = (Covariances.of(evidence, which, settings) for which in (used, np.ones_like(used)))
     solved, scale = np.zeros(weight.shape), np.ones(len(priors))
     for place, (prior, one) in enumerate(zip(priors, weight, strict=True)):
         if not len(evidence):
             break
-        solved[place] = _solve(own.known(prior, one), evidence.error)
+        solved[place] = _solve(covariances.known(prior, one), evidence.error)
         size = float(evidence.error @ _solve(every.known(prior, one), evidence.error))
         scale[place] = (DOUBT + size) / (DOUBT + len(evidence))
     return PriorMixture(priors=tuple(priors), shares=shares, weight=weight, scale=scale, solved=solved)
@@ -166,16 +170,16 @@ def student_density(size: Floats | float, log_determinant: Floats | float, count
 
     ``size`` is in units of their covariance, whose determinant is meant.
     """
-    whole = DOUBT + count
-    constant = gammaln(whole / 2) - gammaln(DOUBT / 2) - count / 2 * math.log(DOUBT * math.pi)
-    return np.asarray(constant - log_determinant / 2 - whole / 2 * np.log1p(np.asarray(size) / DOUBT))
+    degrees = DOUBT + count
+    constant = gammaln(degrees / 2) - gammaln(DOUBT / 2) - count / 2 * math.log(DOUBT * math.pi)
+    return np.asarray(constant - log_determinant / 2 - degrees / 2 * np.log1p(np.asarray(size) / DOUBT))
 
 
-def _robust(own: Covariances, error: Floats, prior: Prior, weight: Floats) -> Floats:
+def _robust(covariances: Covariances, error: Floats, prior: Prior, weight: Floats) -> Floats:
     """Return the weights of runs under one prior: least squares, reweighted."""
     if not len(error):
         return weight
-    covariance, noise = own.under(prior), prior.noise * own.noise
+    covariance, noise = covariances.under(prior), prior.noise * covariances.noise
     for _ in range(_REWEIGHTS):
         misses = error - covariance @ _solve(covariance + np.diag(noise**2 / weight), error)
         before, weight = weight, np.minimum(1.0, (FREEDOM + 1) / (FREEDOM + misses**2 / noise**2))

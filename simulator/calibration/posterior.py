@@ -119,9 +119,9 @@ class Posterior:
         """
         used = np.array([name in self.z for name in NAMES])
         amplitudes = np.array([prior.residual for prior in self.mixture.priors])
-        own = self.mixture.constants(self.evidence, used) @ slopes.T
-        own = own + amplitudes[:, None] ** 2 * (self.mixture.solved @ residual.T)
-        return np.asarray(own - self.mixture.shares @ own)
+        offsets = self.mixture.constants(self.evidence, used) @ slopes.T
+        offsets = offsets + amplitudes[:, None] ** 2 * (self.mixture.solved @ residual.T)
+        return np.asarray(offsets - self.mixture.shares @ offsets)
 
     def _covariances(self, prior: Covariances, along: Floats, residual: Floats) -> Iterator[Floats]:
         """Yield the posterior covariance [M, M] of strategies under every prior.
@@ -129,11 +129,11 @@ class Posterior:
         ``along`` and ``residual`` [M, N]: covariances between strategies and runs.
         """
         every = Covariances.of(self.evidence, np.ones(len(NAMES), dtype=bool), self.settings)
-        for own, weight, scale in zip(self.mixture.priors, self.mixture.weight, self.mixture.scale, strict=True):
-            left = prior.under(own)
+        for component, weight, scale in zip(self.mixture.priors, self.mixture.weight, self.mixture.scale, strict=True):
+            left = prior.under(component)
             if len(self.evidence):
-                lower = np.linalg.cholesky(every.known(own, weight))
-                cross = own.constants**2 * along + own.residual**2 * residual
+                lower = np.linalg.cholesky(every.known(component, weight))
+                cross = component.constants**2 * along + component.residual**2 * residual
                 half = solve_triangular(lower, cross.T, lower=True)
                 left = left - half.T @ half
             yield scale * left

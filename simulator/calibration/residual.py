@@ -120,11 +120,11 @@ def placed(context: Context, table: StrategyTable, shares: Floats) -> Features:
         "selective": (recompute == Recompute.SELECTIVE).astype(np.float64),
         "full": (recompute == Recompute.FULL).astype(np.float64),
     }
-    words = (context.attention, ",".join(context.framework.eager), context.workload.precision)
+    settings = (context.attention, ",".join(context.framework.eager), context.workload.precision)
     return Features(
         numbers=np.stack([values[name] / distance for name, distance in _DISTANCES.items()], axis=1),
         parts=shares / _PARTS_DISTANCE,
-        words=np.broadcast_to(np.array(words), (len(table), len(words))),
+        words=np.broadcast_to(np.array(settings), (len(table), len(settings))),
     )
 
 
@@ -149,8 +149,8 @@ def residual_covariance(one: Features, other: Features, settings: ErrorPriors = 
     )
     words = one.words if one.words.strides[0] else one.words[:1]  # one row represents all, as in ``placed``
     differ = (words[:, None, :] != other.words[None, :, :]).sum(axis=2)
-    alike = settings.alike**2 * np.exp(-0.5 * (square + differ / (_WORDS_DISTANCE * settings.reach_words) ** 2))
-    return np.asarray(settings.common**2 + settings.per_axis**2 * main / _MAIN_AXES + alike)
+    similar = settings.alike**2 * np.exp(-0.5 * (square + differ / (_WORDS_DISTANCE * settings.reach_words) ** 2))
+    return np.asarray(settings.common**2 + settings.per_axis**2 * main / _MAIN_AXES + similar)
 
 
 def _squared_distance(one: Floats, other: Floats) -> Floats:

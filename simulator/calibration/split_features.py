@@ -34,8 +34,8 @@ def numbers_of(context: GraphContext, table: SplitTable) -> Floats:
 
 def shares_of_phases(time_s: Mapping[str, Floats]) -> Floats:
     """Return the shares [N, P] of the phases of a step; a mixture does not distinguish some of them."""
-    whole = sum(time_s.values())
-    return np.stack([time_s.get(name, np.zeros_like(whole)) / whole for name in PHASES], axis=1)
+    total = sum(time_s.values())
+    return np.stack([time_s.get(name, np.zeros_like(total)) / total for name in PHASES], axis=1)
 
 
 def words_of(context: GraphContext, table: SplitTable) -> list[tuple[str, ...]]:

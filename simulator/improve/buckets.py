@@ -110,11 +110,13 @@ def _search(step: RankStep, *, fuse: bool, cut: bool) -> StepPlan:
             kept = _unbeaten(reached, free)
             labels = labels.grown(reached[kept], free[kept], place, end, open_[kept])
     # After the last gradient, the remaining computation runs during the last bucket.
-    whole = np.flatnonzero(size[labels.place] == size[-1])
-    start = labels.done[whole]
+    complete = np.flatnonzero(size[labels.place] == size[-1])
+    start = labels.done[complete]
     rest = work[count] - work[start] - (saved[count] - saved[start] - across[start])
-    end = np.maximum(_advance(labels.reached[whole], rest, labels.free[whole], step.slowdown), labels.free[whole])
-    best = whole[np.lexsort((labels.reached[whole], end))[0]]
+    end = np.maximum(
+        _advance(labels.reached[complete], rest, labels.free[complete], step.slowdown), labels.free[complete]
+    )
+    best = complete[np.lexsort((labels.reached[complete], end))[0]]
     places, cuts = [int(labels.place[best])], {count}
     while labels.before[best] >= 0:
         cuts.add(int(labels.done[best]))

@@ -53,7 +53,7 @@ def graph_step(context: GraphContext, *, ranks: int, batch: float) -> RankStep:
                 kept_bytes=_kept_bytes(operator, batch, context.width),
             )
         )
-    held = float(model.parameters)
+    parameters = float(model.parameters)
     nodes = float(context.nodes(np.array(float(ranks))))
     waiting_s = rendezvous_s(profile, nodes) + straggler_wait_s(profile, float((forward + backward).sum()), ranks)
     empty_s = float(reduce_s(cluster, np.array(1.0), np.array(float(ranks)), np.array(1.0), profile.gradient_share))
@@ -66,7 +66,7 @@ def graph_step(context: GraphContext, *, ranks: int, batch: float) -> RankStep:
         host_s=float(waiting_s),
         message_s=profile.blocked_share * empty_s,
         least_s=float(loading_s),
-        fixed_bytes=held * 4.0 * (1 + profile.state_elements),
+        fixed_bytes=parameters * 4.0 * (1 + profile.state_elements),
     )
 
 

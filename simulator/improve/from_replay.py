@@ -61,11 +61,11 @@ def replayed_step(analysis: Analysis, *, link_bytes_per_s: float | None = None) 
     passes = [timed_passes(graph, place, number) for number in range(steps)]
     step_number = typical(analysis, [len(pieces) for _, pieces in passes])
     usual = passes[step_number][1]
-    alike = [one for one in passes if [piece[2] for piece in one[1]] == [piece[2] for piece in usual]]
+    same_passes = [one for one in passes if [piece[2] for piece in one[1]] == [piece[2] for piece in usual]]
     moments, gradients, sizes, split, (wire, latency_known) = _exchanged(analysis, place, step_number, link_bytes_per_s)
-    took = np.mean([[piece[1] for piece in pieces] for _, pieces in alike], axis=0).tolist()
+    took = np.mean([[piece[1] for piece in pieces] for _, pieces in same_passes], axis=0).tolist()
     owned = holders(usual, moments)
-    ops, owners = _ops(usual, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in alike])))
+    ops, owners = _ops(usual, took, owned, gradients, float(np.mean([forward_s for forward_s, _ in same_passes])))
     buckets = _buckets(owners, gradients, sizes)
     step = RankStep(
         name=f"rank {trace.rank} of the run",
@@ -170,9 +170,9 @@ def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list
     ``place``: index of the rank in the graph. Each operator lasts from the end of the one before it.
     """
     trace, start_s, end_s = graph.traces[place], graph.start_s[place], graph.end_s[place]
-    own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step))
-    own = own[np.argsort(start_s[own], kind="stable")]
-    backward = own[trace.phase[own] == SpanPhase.BACKWARD]
+    spans = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step))
+    spans = spans[np.argsort(start_s[spans], kind="stable")]
+    backward = spans[trace.phase[spans] == SpanPhase.BACKWARD]
     if not len(backward):
         raise RequestError("no operator of the traces belongs to a backward pass; profile the training loop")
     first_s = float(start_s[backward[0]])
@@ -181,16 +181,16 @@ def timed_passes(graph: ReplayGraph, place: int, step: int) -> tuple[float, list
         end = max(float(end_s[span]), now)
         pieces.append((now, end - now, trace.title(span)))
         now = end
-    return first_s - float(start_s[own[0]]), pieces
+    return first_s - float(start_s[spans[0]]), pieces
 
 
 def _gradients(
     trace: RankTrace, graph: ReplayGraph, place: int, step: int, reductions: list[int], sizes: list[float]
 ) -> tuple[Floats, Floats, bool]:
     """Return the time when each gradient was ready, and its bytes: by tensor, or by bucket without known tensors."""
-    ready, found = own_gradients(trace, graph, place, step)
-    if len(found) and not trace.has_device:
-        return ready, found, True
+    ready, gradients = own_gradients(trace, graph, place, step)
+    if len(gradients) and not trace.has_device:
+        return ready, gradients, True
     asked = []
     for span in reductions:
         cause = int(trace.cause[span])
@@ -208,8 +208,8 @@ def holders(pieces: list[tuple[float, float, str]], moments: Floats) -> list[int
     Operators are numbered in the order of the backward pass.
     """
     ends = np.maximum.accumulate(np.array([start + seconds for start, seconds, _ in pieces]))
-    found: list[int] = np.minimum(np.searchsorted(ends, moments - 1e-9), len(pieces) - 1).tolist()
-    return found
+    numbers: list[int] = np.minimum(np.searchsorted(ends, moments - 1e-9), len(pieces) - 1).tolist()
+    return numbers
 
 
 def own_gradients(trace: RankTrace, graph: ReplayGraph, place: int, step: int) -> tuple[Floats, Floats]:
@@ -293,7 +293,9 @@ def _line(table: Floats, across: float, link_bytes_per_s: float | None) -> tuple
 def optimizer_s(graph: ReplayGraph, place: int, step: int) -> float:
     """Return the seconds of the optimizer, from its first operator to the step's end."""
     trace = graph.traces[place]
-    own = np.flatnonzero((trace.phase == SpanPhase.OPTIMIZER) & (trace.step == step) & (trace.kind == SpanKind.COMPUTE))
-    if not len(own):
+    spans = np.flatnonzero(
+        (trace.phase == SpanPhase.OPTIMIZER) & (trace.step == step) & (trace.kind == SpanKind.COMPUTE)
+    )
+    if not len(spans):
         return 0.0
-    return float(graph.end_s[place][own].max() - graph.start_s[place][own].min())
+    return float(graph.end_s[place][spans].max() - graph.start_s[place][spans].min())

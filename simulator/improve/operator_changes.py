@@ -80,14 +80,14 @@ def _tasks(graph: ReplayGraph, change: OperatorChange) -> list[int]:
 
 def _nothing_meant(graph: ReplayGraph, operators: str) -> RequestError:
     """Return the error for an operator without a span: an unknown one, or one that others call."""
-    own = {trace.title(span) for trace in graph.traces for span in range(len(trace))}
+    titles = {trace.title(span) for trace in graph.traces for span in range(len(trace))}
     if any(operators in trace.names for trace in graph.traces):
         return RequestError(
             f"changes are made to what is not called by another operator, but {operators!r} always is; name its "
             "caller, as `forerun replay --statistics` lists them"
         )
     messages = {message.operation for trace in graph.traces for message in trace.messages.values()}
-    return unknown("operator of the traces", operators, {*own, *messages, *GROUPS})
+    return unknown("operator of the traces", operators, {*titles, *messages, *GROUPS})
 
 
 def _meant(trace: RankTrace, operators: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

@@ -209,8 +209,8 @@ def _wires_s(step: RankStep, plan: StepPlan) -> list[float]:
 def memory_bytes(step: RankStep, plan: StepPlan) -> float:
     """Return the bytes at the end of the forward pass; with recomputation, plus the largest recomputed operator."""
     kept = math.fsum(op.kept_bytes for number, op in enumerate(step.ops) if number not in plan.recomputed)
-    again = max((step.ops[number].kept_bytes for number in plan.recomputed), default=0.0)
-    return step.fixed_bytes + kept + again
+    recomputed = max((step.ops[number].kept_bytes for number in plan.recomputed), default=0.0)
+    return step.fixed_bytes + kept + recomputed
 
 
 def check(step: RankStep, plan: StepPlan) -> None:
@@ -220,11 +220,11 @@ def check(step: RankStep, plan: StepPlan) -> None:
         RequestError: a gradient is in no bucket or in two, a fused or recomputed operator does not exist, or there are
             fewer than one pass or piece.
     """
-    held = sorted(op for bucket in plan.buckets for op in bucket)
-    if held != sorted(step.senders):
+    ops = sorted(op for bucket in plan.buckets for op in bucket)
+    if ops != sorted(step.senders):
         raise RequestError(
             f"the buckets of a plan contain every gradient once, but {len(step.senders)} operators of {step.name} have "
-            f"gradients and the buckets contain {len(held)}, {len(set(held))} of them different"
+            f"gradients and the buckets contain {len(ops)}, {len(set(ops))} of them different"
         )
     wrong = [number for number in plan.fused | plan.recomputed if not 0 <= number < len(step.ops)]
     if wrong or 0 in plan.fused:

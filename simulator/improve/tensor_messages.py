@@ -63,8 +63,10 @@ def tensor_messages(graph: ReplayGraph, place: int, step: int) -> list[TensorMes
 def _made_s(graph: ReplayGraph, place: int, step: int) -> dict[str, float]:
     """Return the ends of the backward operators named like tensors."""
     trace = graph.traces[place]
-    own = np.flatnonzero((trace.phase == SpanPhase.BACKWARD) & (trace.kind == SpanKind.COMPUTE) & (trace.step == step))
-    return {trace.title(span).partition(".")[2]: float(graph.end_s[place][span]) for span in own.tolist()}
+    spans = np.flatnonzero(
+        (trace.phase == SpanPhase.BACKWARD) & (trace.kind == SpanKind.COMPUTE) & (trace.step == step)
+    )
+    return {trace.title(span).partition(".")[2]: float(graph.end_s[place][span]) for span in spans.tolist()}
 
 
 def _windows(graph: ReplayGraph, place: int, step: int) -> dict[str, tuple[float, float]]:

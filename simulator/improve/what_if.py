@@ -27,7 +27,7 @@ class WhatIf:
     best_s: float
 
 
-def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[WhatIf, ...]:
+def what_ifs(step: RankStep, improvement: Improvement, *, fuse: bool = True) -> tuple[WhatIf, ...]:
     """Return the standard questions about a step, with their answers."""
     slowest = slowest_kind(step)
     machines: list[tuple[str, str, Callable[[RankStep], RankStep]]] = [
@@ -39,14 +39,16 @@ def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[
         ("faster kernel", f"{slowest} twice as fast", lambda one: scaled(one, 2.0, kind=slowest)),
     ]
     # Where the batch had to be split, a pass over it is several passes over parts.
-    parts = 1 if found.step is step else found.fitted_plan.accumulate
+    parts = 1 if improvement.step is step else improvement.fitted_plan.accumulate
     answers = []
     for name, what, change in machines:
-        changed = change(found.step)
-        default_s, best_s = (simulate(changed, plan).pass_s * parts for plan in (found.fitted_plan, found.plan))
+        changed = change(improvement.step)
+        default_s, best_s = (
+            simulate(changed, plan).pass_s * parts for plan in (improvement.fitted_plan, improvement.plan)
+        )
         if name != "as it is":
-            buckets = best_buckets(with_recompute(changed, found.fitted_plan), fuse=fuse)
-            best_s = min(best_s, simulate(changed, kept(buckets, found.fitted_plan)).pass_s * parts)
+            buckets = best_buckets(with_recompute(changed, improvement.fitted_plan), fuse=fuse)
+            best_s = min(best_s, simulate(changed, kept(buckets, improvement.fitted_plan)).pass_s * parts)
         answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
     ways = [
         ("no overlap", "messages after the backward pass", False, 1),
@@ -55,12 +57,13 @@ def what_ifs(step: RankStep, found: Improvement, *, fuse: bool = True) -> tuple[
     ]
     for name, what, overlap, times in ways:
         default_s, best_s = (
-            simulate(found.step, replace(plan, overlap=overlap, accumulate=plan.accumulate * times)).pass_s * parts
-            for plan in (found.fitted_plan, found.plan)
+            simulate(improvement.step, replace(plan, overlap=overlap, accumulate=plan.accumulate * times)).pass_s
+            * parts
+            for plan in (improvement.fitted_plan, improvement.plan)
         )
         answers.append(WhatIf(name=name, what=what, default_s=default_s, best_s=best_s))
-    if len(found.step.senders) > 1:
-        count, group_s = best_groups(found.step, found.fitted_plan)
+    if len(improvement.step.senders) > 1:
+        count, group_s = best_groups(improvement.step, improvement.fitted_plan)
         what = f"{count} of equally many gradients (Horovod: num_groups)"
         answers.append(WhatIf(name="groups", what=what, default_s=group_s * parts, best_s=group_s * parts))
     return tuple(answers)

@@ -84,9 +84,9 @@ class RuleWire:
         """Return the seconds of messages; pieces are sent in sequence."""
         size, cut = np.broadcast_arrays(np.asarray(size_bytes, dtype=np.float64), np.asarray(pieces, dtype=np.float64))
         ranks, stride = np.array(float(self.ranks)), np.array(float(self.stride))
-        whole = reduce_s(self.cluster, size / cut, ranks, stride, self.share)
+        reduce_time_s = reduce_s(self.cluster, size / cut, ranks, stride, self.share)
         least = float(reduce_s(self.cluster, np.array(1.0), ranks, stride, self.share))
-        result: Floats = cut * (self.issue_s + least + (whole - least) / self.factor)
+        result: Floats = cut * (self.issue_s + least + (reduce_time_s - least) / self.factor)
         return result
 
     def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:

@@ -41,19 +41,19 @@ def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
     own_s = np.array([seconds + sum(piece[1] for piece in pieces) for seconds, pieces in passes])
     pieces = passes[chosen][1]
     # A kernel launched before a gradient was reported as ready belongs to it.
-    held = (
+    turns = (
         np.searchsorted(_launched(graph, place, chosen), moments) - 1 if trace.has_device else holders(pieces, moments)
     )
     scale = (float(own_s.mean()) - forward_s) / max(sum(piece[1] for piece in pieces), 1e-12)
     layers, before, total_s = [], 0, sum(piece[1] for piece in pieces)
-    ends = sorted({max(int(turn), 0) for turn in held})
+    ends = sorted({max(int(turn), 0) for turn in turns})
     for end in ends:
         until = len(pieces) if end == ends[-1] else end + 1
         took_s = sum(piece[1] for piece in pieces[before:until])
         layers.append(
             GradientLayer(
                 name=f"{kernel_name(pieces[end][2])}.{end}",
-                parameter_bytes=float(sizes[np.maximum(held, 0) == end].sum()),
+                parameter_bytes=float(sizes[np.maximum(turns, 0) == end].sum()),
                 forward_s=forward_s * took_s / max(total_s, 1e-12),
                 backward_s=took_s * scale,
             )
@@ -74,8 +74,10 @@ def worker_profile(analysis: Analysis, *, batch: float) -> GradientProfile:
 def _launched(graph: ReplayGraph, place: int, step: int) -> Floats:
     """Return the launch times (ascending) of the kernels of a step's backward pass, in the order of execution."""
     trace = graph.traces[place]
-    own = np.flatnonzero((trace.kind == SpanKind.COMPUTE) & (trace.step == step) & (trace.phase == SpanPhase.BACKWARD))
-    own = own[np.argsort(graph.start_s[place][own], kind="stable")]
-    cause = trace.cause[own]
-    moment = np.where(cause >= 0, graph.end_s[place][cause], graph.start_s[place][own])
+    spans = np.flatnonzero(
+        (trace.kind == SpanKind.COMPUTE) & (trace.step == step) & (trace.phase == SpanPhase.BACKWARD)
+    )
+    spans = spans[np.argsort(graph.start_s[place][spans], kind="stable")]
+    cause = trace.cause[spans]
+    moment = np.where(cause >= 0, graph.end_s[place][cause], graph.start_s[place][spans])
     return np.maximum.accumulate(moment)

@@ -159,13 +159,13 @@ def _with_joined(needs: Sequence[Need]) -> tuple[Need, ...]:
         kinds = {transfer.kind for transfer in need.transfers}
         if len(kinds) == 1 and kinds <= {"scatter", "gather"}:
             rooted.setdefault((need.phase, need.operator, *kinds), []).append(place)
-    found = list(needs)
+    joined = list(needs)
     for places in rooted.values():
         fused = fuse(transfer for place in places for transfer in needs[place].transfers)
         if {transfer.kind for transfer in fused} == {"all_to_all"}:
             for place in places:
-                found[place] = replace(needs[place], transfers=fused if place == places[0] else (), joined=True)
-    return tuple(found)
+                joined[place] = replace(needs[place], transfers=fused if place == places[0] else (), joined=True)
+    return tuple(joined)
 
 
 def _forward(flow: _Flow, operator: CutOperator) -> None:
@@ -218,8 +218,8 @@ def _backward(flow: _Flow, operator: CutOperator, input_gradients: bool) -> None
             key, kept = (f"again {operand.name}", needed), flow.kept[operand.name]
             if key not in flow.read and needed.parts < kept.parts:
                 flow.read.add(key)
-                again = flow.moved(kept, needed, operator, operand)
-                flow.add(TransferPhase.REGATHER, operator, operand, again)
+                recomputed = flow.moved(kept, needed, operator, operand)
+                flow.add(TransferPhase.REGATHER, operator, operand, recomputed)
         if operand.name not in flow.graph.producers and not input_gradients:
             continue
         widths = [dimension.halo for dimension in operand.dimensions]

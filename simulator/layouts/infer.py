@@ -49,14 +49,14 @@ def infer(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfe
     The two layouts have one dimension for each of the shape's; ``wanted`` has no partial sums.
     """
     if made.partial > 1:
-        found = _all_reduce(made, wanted, shape) or _reduce_scatter(made, wanted, shape)
-        return found or _point_to_point(made, wanted, shape)
+        steps = _all_reduce(made, wanted, shape) or _reduce_scatter(made, wanted, shape)
+        return steps or _point_to_point(made, wanted, shape)
     if _at_hand(made, wanted):
         return ()
     for rule in (_all_gather, _all_to_all, _scatter, _gather):
-        found = rule(made, wanted, shape)
-        if found:
-            return found
+        steps = rule(made, wanted, shape)
+        if steps:
+            return steps
     return _point_to_point(made, wanted, shape)
 
 
@@ -160,17 +160,17 @@ def _reduce_scatter(made: Layout, wanted: Layout, shape: Sequence[float]) -> tup
                 return ()
             scattered += [list(group) for group in zip(*by_target, strict=True)]
             reduced += by_target
-    found = [_collective("reduce_scatter", np.array(scattered), part)]
+    steps = [_collective("reduce_scatter", np.array(scattered), part)]
     if several > 1:
-        found.append(_collective("all_reduce", np.array(reduced), part / count))
-    return tuple(found)
+        steps.append(_collective("all_reduce", np.array(reduced), part / count))
+    return tuple(steps)
 
 
 def _at_hand(made: Layout, wanted: Layout) -> bool:
     """Check that every device that needs a part has all of it."""
-    held, needed = made.part_of(), wanted.part_of()
+    parts, needed = made.part_of(), wanted.part_of()
     for device, part in needed.items():
-        own = held.get(device)
+        own = parts.get(device)
         if own is None:
             return False
         for i, a, j, b in zip(own, made.degrees, part, wanted.degrees, strict=True):
@@ -215,8 +215,8 @@ def _scatter(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Tran
 def _gather(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
     if len(wanted.devices) > 1 or made.parts == 1 or made.copies > 1:
         return ()
-    found = _scatter(wanted, made, shape)
-    return tuple(replace(transfer, kind="gather") for transfer in found)
+    steps = _scatter(wanted, made, shape)
+    return tuple(replace(transfer, kind="gather") for transfer in steps)
 
 
 def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tuple[Transfer, ...]:
@@ -224,7 +224,7 @@ def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tup
     units = [math.lcm(a, b) for a, b in zip(made.degrees, wanted.degrees, strict=True)]
     low_made, high_made = _borders(made, units)
     low_wanted, high_wanted = _borders(wanted, units)
-    held = made.part_of()
+    parts = made.part_of()
     number = {part: place for place, part in enumerate(np.ndindex(*made.degrees))}
     unit_elements = np.array(shape, dtype=np.float64) / units
     pairs: list[tuple[int, int]] = []
@@ -234,7 +234,7 @@ def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tup
         volume = np.prod(np.clip(overlap, 0, None) * unit_elements, axis=1)
         overlapping = np.flatnonzero(volume).tolist()
         for target in row:
-            own = number[held[target]] if target in held and made.partial == 1 else -1
+            own = number[parts[target]] if target in parts and made.partial == 1 else -1
             for part in overlapping:
                 if part == own:
                     continue

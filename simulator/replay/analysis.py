@@ -71,7 +71,7 @@ def analyse(traces: Sequence[RankTrace], *, aligned: bool = True, phase: Phase |
     say("replaying on even steps", 4, PHASES)
     averaged, paced = (replay(other) if len(graph.finish_s) > 1 else None for other in others)
     say("looking for who waits for whom", 5, PHASES)
-    blamed, uses, late = blame(graph), rank_uses(graph), stragglers(graph)
+    blamed, uses, laggards = blame(graph), rank_uses(graph), stragglers(graph)
     say("looking at messages", 6, PHASES)
     return Analysis(
         replay=result,
@@ -79,7 +79,7 @@ def analyse(traces: Sequence[RankTrace], *, aligned: bool = True, phase: Phase |
         paced=paced,
         uses=uses,
         blame_s=blamed,
-        stragglers=late,
+        stragglers=laggards,
         overlaps=overlap_factors(graph),
         links=link_uses(graph),
         slow_messages=slow_messages(graph),

@@ -132,13 +132,13 @@ def _observe(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage], c
             rows.append((number, clocks[turn], *ends, (2 * turn - 1) * paired, *((low, high) if paired else (-1, -1))))
         number += 1
     table = np.array(rows, dtype=np.float64).reshape(-1, 7)
-    exchange, own, side = (table[:, place].astype(np.int64) for place in (0, 1, 4))
-    pair = _two_way(table, own, side)
+    exchange, rank, side = (table[:, place].astype(np.int64) for place in (0, 1, 4))
+    pair = _two_way(table, rank, side)
     end_s = table[:, 3]
     span_s = float(np.ptp(end_s)) if len(end_s) else 0.0
     return _Seen(
         exchange=exchange,
-        clock=own,
+        clock=rank,
         start_s=table[:, 2],
         end_s=end_s,
         side=side,
@@ -149,12 +149,12 @@ def _observe(traces: Sequence[RankTrace], exchanges: Sequence[MatchedMessage], c
     )
 
 
-def _two_way(table: Floats, own: Integers, side: Integers) -> Integers:
+def _two_way(table: Floats, rank: Integers, side: Integers) -> Integers:
     """Number the pairs of clocks with messages in both directions, which separates delay from offset."""
     pair = np.full(len(table), -1, dtype=np.int64)
     senders: dict[tuple[int, int], set[int]] = {}
     for row in np.flatnonzero(side < 0):
-        senders.setdefault((int(table[row, 5]), int(table[row, 6])), set()).add(int(own[row]))
+        senders.setdefault((int(table[row, 5]), int(table[row, 6])), set()).add(int(rank[row]))
     both = {key: number for number, key in enumerate(sorted(key for key, ways in senders.items() if len(ways) == 2))}
     for row in np.flatnonzero(side):
         pair[row] = both.get((int(table[row, 5]), int(table[row, 6])), -1)

@@ -23,20 +23,20 @@ class Gap:
 
 def largest_gaps(graph: ReplayGraph, count: int) -> tuple[Gap, ...]:
     """Return the longest gaps of all computing lanes (of the device, where the rank has one), longest first."""
-    found = []
+    gaps = []
     for place, trace in enumerate(graph.traces):
         where = Place.DEVICE if trace.has_device else Place.HOST
         for lane, name in enumerate(trace.lanes):
-            own = np.flatnonzero(trace.lane == lane)
-            if trace.places[lane] is not where or not np.any(trace.kind[own] == SpanKind.COMPUTE):
+            spans = np.flatnonzero(trace.lane == lane)
+            if trace.places[lane] is not where or not np.any(trace.kind[spans] == SpanKind.COMPUTE):
                 continue
-            own = own[np.argsort(graph.start_s[place][own], kind="stable")]
-            ended = np.maximum.accumulate(graph.end_s[place][own])[:-1]
-            idle = graph.start_s[place][own][1:] - ended
+            spans = spans[np.argsort(graph.start_s[place][spans], kind="stable")]
+            ended = np.maximum.accumulate(graph.end_s[place][spans])[:-1]
+            idle = graph.start_s[place][spans][1:] - ended
             for number in np.argsort(-idle, kind="stable")[:count].tolist():
                 if idle[number] > 0:
-                    first, then = int(own[number]), int(own[number + 1])
-                    found.append(
+                    first, then = int(spans[number]), int(spans[number + 1])
+                    gaps.append(
                         Gap(
                             rank=trace.rank,
                             lane=name,
@@ -47,4 +47,4 @@ def largest_gaps(graph: ReplayGraph, count: int) -> tuple[Gap, ...]:
                             before=trace.title(then),
                         )
                     )
-    return tuple(sorted(found, key=lambda gap: (-gap.seconds, gap.rank, gap.at_s))[:count])
+    return tuple(sorted(gaps, key=lambda gap: (-gap.seconds, gap.rank, gap.at_s))[:count])

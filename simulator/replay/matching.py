@@ -50,7 +50,7 @@ _Key = tuple[object, ...]
 def match(traces: Sequence[RankTrace]) -> Matching:
     """Return all exchanges, in order of the first trace with a part in them."""
     places = {trace.rank: place for place, trace in enumerate(traces)}
-    found: dict[_Key, list[tuple[int, int]]] = defaultdict(list)
+    by_key: dict[_Key, list[tuple[int, int]]] = defaultdict(list)
     facts: dict[_Key, tuple[SpanMessage, int]] = {}
     open_groups: list[list[tuple[int, SpanMessage]]] = []
     for place, trace in enumerate(traces):
@@ -66,14 +66,14 @@ def match(traces: Sequence[RankTrace]) -> Matching:
             start: _Key = (word, ranks, message.label, int(trace.step[span]), trace.kind[span] == SpanKind.RECEIVE)
             counts[start] += 1
             key = (*start[:4], counts[start])
-            found[key].append((place, span))
+            by_key[key].append((place, span))
             facts.setdefault(key, (message, len(ranks)))
         open_groups.append(unknown)
-    exchanges = [_exchange(key, found[key], traces, *facts[key]) for key in found]
+    exchanges = [_exchange(key, by_key[key], traces, *facts[key]) for key in by_key]
     more, lost = _by_turns(traces, places, open_groups)
-    whole = [one for one in [*exchanges, *more] if len(one.members) > 1]
+    matched = [one for one in [*exchanges, *more] if len(one.members) > 1]
     alone = sum(len(one.members) == 1 and one.size > 1 for one in [*exchanges, *more])
-    return Matching(exchanges=tuple(whole), unmatched=alone + lost)
+    return Matching(exchanges=tuple(matched), unmatched=alone + lost)
 
 
 def _in_order(trace: RankTrace) -> list[int]:
@@ -84,10 +84,10 @@ def _in_order(trace: RankTrace) -> list[int]:
 
 def _only_group(trace: RankTrace, traces: Sequence[RankTrace]) -> tuple[int, ...] | None:
     """Return the group of messages without a named group, where only one exists."""
-    own = [ranks for ranks in trace.groups if trace.rank in ranks]
-    if len(own) == 1:
-        return own[0]
-    if own:
+    groups = [ranks for ranks in trace.groups if trace.rank in ranks]
+    if len(groups) == 1:
+        return groups[0]
+    if groups:
         return None
     return tuple(range(trace.world)) if trace.world else tuple(other.rank for other in traces)
 
@@ -124,10 +124,10 @@ def _by_turns(
             if len(ends) > 1 and (best is None or max(ends) - min(ends) < best[0]):
                 best = (max(ends) - min(ends), ranks)
         if best is None:
-            late = min(
+            laggard = min(
                 (place for place, queue in enumerate(queues) if queue), key=lambda place: _start(traces, queues, place)
             )
-            queues[late].popleft()
+            queues[laggard].popleft()
             lost += 1
             continue
         members = []

@@ -32,18 +32,18 @@ class SlowMessage:
 
 def slow_messages(graph: ReplayGraph) -> tuple[SlowMessage, ...]:
     """Return the outliers, largest loss first."""
-    alike: dict[tuple[object, ...], list[tuple[MatchedMessage, float]]] = defaultdict(list)
+    by_kind: dict[tuple[object, ...], list[tuple[MatchedMessage, float]]] = defaultdict(list)
     for one, took_s in served_exchanges(graph):
         ranks = tuple(graph.traces[place].rank for place, _ in one.members)
-        alike[one.operation, str(one.size_bytes), ranks].append((one, took_s))
+        by_kind[one.operation, str(one.size_bytes), ranks].append((one, took_s))
     least_s = _LEAST_SHARE * float(graph.finish_s[-1]) / len(graph.finish_s)
-    found = []
-    for own in alike.values():
-        usual_s = float(np.median([took_s for _, took_s in own]))
-        for one, took_s in own if len(own) >= _FEWEST else ():
+    slow = []
+    for messages in by_kind.values():
+        usual_s = float(np.median([took_s for _, took_s in messages]))
+        for one, took_s in messages if len(messages) >= _FEWEST else ():
             if took_s > _FACTOR * usual_s and took_s - usual_s > least_s:
                 place, span = one.members[0]
-                found.append(
+                slow.append(
                     SlowMessage(
                         operation="send and receive" if one.operation == "pair" else one.operation,
                         ranks=tuple(graph.traces[member].rank for member, _ in one.members),
@@ -54,4 +54,4 @@ def slow_messages(graph: ReplayGraph) -> tuple[SlowMessage, ...]:
                         usual_s=usual_s,
                     )
                 )
-    return tuple(sorted(found, key=lambda one: (one.usual_s - one.took_s, one.at_s)))
+    return tuple(sorted(slow, key=lambda one: (one.usual_s - one.took_s, one.at_s)))

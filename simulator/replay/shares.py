@@ -70,15 +70,15 @@ def blame(graph: ReplayGraph) -> Floats:
             end_s = min(late_s, float(graph.end_s[place][span]))
             if end_s > begin_s:
                 last[place].setdefault(late, []).append((begin_s, end_s))
-    found = np.zeros((len(graph.traces),) * 2)
+    blamed = np.zeros((len(graph.traces),) * 2)
     for place in range(len(graph.traces)):
         taken = _computing(graph, place)
         waits = {late: union(*np.array(spans).T) for late, spans in last[place].items()}
         # Of two simultaneous waits, the longer one gets the moment.
-        for late, own in sorted(waits.items(), key=lambda pair: -length(pair[1])):
-            found[place, late] = outside(own, taken) / len(graph.finish_s)
-            taken = joined(taken, own)
-    return found
+        for late, intervals in sorted(waits.items(), key=lambda pair: -length(pair[1])):
+            blamed[place, late] = outside(intervals, taken) / len(graph.finish_s)
+            taken = joined(taken, intervals)
+    return blamed
 
 
 def working_spans(graph: ReplayGraph, place: int) -> Booleans:
@@ -148,8 +148,8 @@ def _host_s(graph: ReplayGraph, place: int, busy: Floats) -> float:
     first = launched[np.minimum(first, len(launched) - 1)]
     launch_s = end_s[trace.cause[first]]
     idle_from, idle_to = busy[:-1, 1], busy[1:, 0]
-    held = launch_s > idle_from
-    return float((idle_to - idle_from)[held].sum())
+    launch_bound = launch_s > idle_from
+    return float((idle_to - idle_from)[launch_bound].sum())
 
 
 def overlapped_s(graph: ReplayGraph, place: int) -> Floats:

@@ -54,10 +54,10 @@ def operator_uses(traces: Sequence[RankTrace]) -> tuple[OperatorUse, ...]:
         for name, kind, phase in np.unique(keys, axis=1).T.tolist():
             of_key = (keys == np.array([[name], [kind], [phase]])).all(axis=0)
             taken.setdefault((trace.names[name], kind, phase), {})[trace.rank] = seconds[of_key].tolist()
-    found = []
+    uses = []
     for (name, kind, phase), by_rank in taken.items():
         spans = np.concatenate([np.array(one) for one in by_rank.values()])
-        found.append(
+        uses.append(
             OperatorUse(
                 name=name,
                 kind=SpanKind(kind).name.lower(),
@@ -71,16 +71,16 @@ def operator_uses(traces: Sequence[RankTrace]) -> tuple[OperatorUse, ...]:
                 slowest_rank=max(by_rank, key=lambda rank: sum(by_rank[rank])),
             )
         )
-    return tuple(sorted(found, key=lambda use: (-use.step_s, use.name, use.kind, use.phase)))
+    return tuple(sorted(uses, key=lambda use: (-use.step_s, use.name, use.kind, use.phase)))
 
 
 def operator_differences(uses: Sequence[OperatorUse], others: Sequence[OperatorUse]) -> tuple[OperatorDifference, ...]:
     """Return the operators of two runs in pairs, largest difference in seconds per step first."""
-    here, there = ({(use.name, use.kind, use.phase): use.step_s for use in run} for run in (uses, others))
-    found = [
+    here, other = ({(use.name, use.kind, use.phase): use.step_s for use in run} for run in (uses, others))
+    differences = [
         OperatorDifference(
-            name=key[0], kind=key[1], phase=key[2], step_s=here.get(key, 0.0), other_step_s=there.get(key, 0.0)
+            name=key[0], kind=key[1], phase=key[2], step_s=here.get(key, 0.0), other_step_s=other.get(key, 0.0)
         )
-        for key in here.keys() | there.keys()
+        for key in here.keys() | other.keys()
     ]
-    return tuple(sorted(found, key=lambda one: (-abs(one.difference_s), one.name, one.kind, one.phase)))
+    return tuple(sorted(differences, key=lambda one: (-abs(one.difference_s), one.name, one.kind, one.phase)))

@@ -43,7 +43,7 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
     step_s = float(graph.finish_s[-1]) / len(graph.finish_s)
     noise_s = 1.4826 * float(np.median(np.abs(excess - np.median(excess, axis=1, keepdims=True))))
     begun = np.concatenate([[0.0], graph.finish_s[:-1]])
-    found = []
+    slow = []
 
     def least_s(steps: int) -> float:
         return max(_LEAST_SHARE * step_s, _LEAST_NOISE * noise_s / float(np.sqrt(max(steps, 1))))
@@ -54,7 +54,7 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
             since = 0  # it was one before, too
         level_s = float(np.median(excess[place][since:]))
         if level_s > least_s(work.shape[1] - since):
-            found.append(
+            slow.append(
                 Straggler(
                     rank=trace.rank,
                     excess_s=level_s,
@@ -63,7 +63,7 @@ def stragglers(graph: ReplayGraph) -> tuple[Straggler, ...]:
                     since_s=float(begun[since]),
                 )
             )
-    return tuple(sorted(found, key=lambda one: -one.excess_s))
+    return tuple(sorted(slow, key=lambda one: -one.excess_s))
 
 
 def _work(graph: ReplayGraph) -> Floats:
@@ -71,30 +71,30 @@ def _work(graph: ReplayGraph) -> Floats:
     work = np.zeros((len(graph.traces), len(graph.finish_s)))
     durations = np.array(graph.graph.duration_s)
     for place in range(len(graph.traces)):
-        own = _own_tasks(graph, place)
-        np.add.at(work[place], graph.step[own], durations[own])
+        tasks = _own_tasks(graph, place)
+        np.add.at(work[place], graph.step[tasks], durations[tasks])
     return work
 
 
 def _own_tasks(graph: ReplayGraph, place: int) -> Integers:
     """Return the tasks of a rank's own work; where the host computes, gaps between operators are work."""
     trace = graph.traces[place]
-    own = graph.task[place][working_spans(graph, place)]
+    tasks = graph.task[place][working_spans(graph, place)]
     if trace.has_device:
-        return own
+        return tasks
     hosts = [lane for lane, spot in zip(graph.lanes[place], trace.places, strict=True) if spot == Place.HOST]
     gap = (np.array(graph.graph.kind) == GAP) & np.isin(graph.graph.stream, hosts) & (graph.step >= 0)
     # The first gap of a lane is the start of its rank.
-    return np.concatenate([own, np.flatnonzero(gap)[1:]])
+    return np.concatenate([tasks, np.flatnonzero(gap)[1:]])
 
 
 def _lost_s(graph: ReplayGraph, place: int, work: Floats, reference: Floats) -> float:
     """Return the reduction of each step in a replay in which one rank's work is at most the reference."""
     durations = graph.graph.duration_s
-    measured, own = durations[:], _own_tasks(graph, place)
+    measured, tasks = durations[:], _own_tasks(graph, place)
     pace = np.minimum(reference / np.maximum(work, 1e-30), 1.0)
     before_s = execute(graph.graph).makespan_s
-    for task, step in zip(own.tolist(), graph.step[own].tolist(), strict=True):
+    for task, step in zip(tasks.tolist(), graph.step[tasks].tolist(), strict=True):
         durations[task] *= float(pace[step])
     try:
         return (before_s - execute(graph.graph).makespan_s) / len(graph.finish_s)
@@ -107,8 +107,8 @@ def _since(excess: Floats) -> int:
     steps = len(excess)
     if steps < 2 * _STEPS_EACH:
         return 0
-    whole = float(np.square(excess - excess.mean()).sum())
-    best, since = 0.5 * whole, 0
+    total = float(np.square(excess - excess.mean()).sum())
+    best, since = 0.5 * total, 0
     for cut in range(_STEPS_EACH, steps - _STEPS_EACH + 1):
         low, high = excess[:cut], excess[cut:]
         if high.mean() <= low.mean():

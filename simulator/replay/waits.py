@@ -22,22 +22,22 @@ def inferred_waits(trace: RankTrace, start_s: Floats, end_s: Floats) -> dict[int
     place_of = np.array([int(place) for place in trace.places], dtype=np.int64)[trace.lane]
     moving = np.isin(trace.kind, MESSAGES)
     for lane, place in enumerate(trace.places):
-        own = np.flatnonzero(trace.lane == lane)
-        if not len(own) or place == Place.NETWORK:
+        spans = np.flatnonzero(trace.lane == lane)
+        if not len(spans) or place == Place.NETWORK:
             continue
         if place == Place.HOST:
             others = (place_of == Place.HOST) | (place_of == Place.NETWORK) & moving
         else:
             others = place_of == Place.DEVICE
         others &= trace.lane != lane
-        _explain(trace, own, np.flatnonzero(others), start_s, end_s, waits)
+        _explain(trace, spans, np.flatnonzero(others), start_s, end_s, waits)
         if place == Place.HOST:
-            _device_waits(own, np.flatnonzero(place_of == Place.DEVICE), trace, start_s, end_s, waits)
+            _device_waits(spans, np.flatnonzero(place_of == Place.DEVICE), trace, start_s, end_s, waits)
     return waits
 
 
 def _explain(
-    trace: RankTrace, own: Integers, others: Integers, start_s: Floats, end_s: Floats, waits: dict[int, list[int]]
+    trace: RankTrace, spans: Integers, others: Integers, start_s: Floats, end_s: Floats, waits: dict[int, list[int]]
 ) -> None:
     """Find the gaps of one lane that other lanes explain."""
     if not len(others):
@@ -46,11 +46,11 @@ def _explain(
     ends = end_s[others]
     # A span may start at r = max(end of the preceding span of its lane, end of its launch); the gap to be explained
     # lasts from r to its start s. -inf: the trace shows neither.
-    before_s = np.concatenate([[-np.inf], end_s[own[:-1]]])
-    launched = np.where(trace.cause[own] >= 0, end_s[trace.cause[own]], -np.inf)
+    before_s = np.concatenate([[-np.inf], end_s[spans[:-1]]])
+    launched = np.where(trace.cause[spans] >= 0, end_s[trace.cause[spans]], -np.inf)
     ready_s = np.maximum(before_s, launched)
-    for place in np.flatnonzero((start_s[own] - ready_s > LEAST_S) & ~trace.synced[own]).tolist():
-        span, low, high = int(own[place]), float(ready_s[place]), float(start_s[own[place]])
+    for place in np.flatnonzero((start_s[spans] - ready_s > LEAST_S) & ~trace.synced[spans]).tolist():
+        span, low, high = int(spans[place]), float(ready_s[place]), float(start_s[spans[place]])
         if low == -np.inf and launched[place] == -np.inf and trace.places[int(trace.lane[span])] != Place.HOST:
             continue
         # Of the spans on other lanes, sorted by end e, the last with e <= s is the awaited one, if the wait is most of
@@ -81,16 +81,16 @@ def _late(after: Integers, trace: RankTrace, high: float, low: float, start_s: F
 
 
 def _device_waits(
-    own: Integers, kernels: Integers, trace: RankTrace, start_s: Floats, end_s: Floats, waits: dict[int, list[int]]
+    spans: Integers, kernels: Integers, trace: RankTrace, start_s: Floats, end_s: Floats, waits: dict[int, list[int]]
 ) -> None:
     """Let a span after a call that waits for the device wait for the last kernel that ended during the call."""
     if not len(kernels):
         return
     kernels = kernels[np.argsort(end_s[kernels], kind="stable")]
     ends = end_s[kernels]
-    for place in np.flatnonzero(trace.synced[own]).tolist():
-        span = int(own[place])
-        low = float(end_s[own[place - 1]]) if place else -np.inf
+    for place in np.flatnonzero(trace.synced[spans]).tolist():
+        span = int(spans[place])
+        low = float(end_s[spans[place - 1]]) if place else -np.inf
         ended = int(np.searchsorted(ends, float(start_s[span]), side="right"))
         if ended and ends[ended - 1] > low:
             waits.setdefault(span, []).append(int(kernels[ended - 1]))

@@ -118,10 +118,10 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     dense, expert = (each.max(axis=0) for each in _with_gradients(profile, replicas))
     reduced = _reduce_s(context, replicas, "gradients", dense, expert)
     # Sharded parameters are all gathered, frozen or not; otherwise only those changed by an update.
-    whole = replicas.zero == 3
+    is_zero3 = replicas.zero == 3
     dense, expert = (each.max(axis=0) for each in trained)
-    dense = np.where(whole, counts.dense.max(axis=0), dense)
-    expert = np.where(whole, counts.expert.max(axis=0), expert)
+    dense = np.where(is_zero3, counts.dense.max(axis=0), dense)
+    expert = np.where(is_zero3, counts.expert.max(axis=0), expert)
     # In units of half precision: parameters of layers may be sent in fewer bits.
     travels = parameter_bytes(context)[1] / width
     outside = counts.outside.max(axis=0) * (1 - travels)
@@ -164,8 +164,8 @@ def _memory(context: Context, replicas: Replicas, states: "_OptimizerStates") ->
     gradient = profile.held_gradient_bytes(precision) + np.where(separate_fp32, BUFFER_BYTES, 0.0)
     optimizer_bytes = states.left_bytes
     if profile.optimizer == "muon":  # one momentum instead of two moments
-        spared = replicas.held(replicas.zero >= 1, counts.muon_dense, counts.muon_expert)
-        optimizer_bytes = optimizer_bytes - profile.optimizer_bytes / 2 * spared
+        muon = replicas.held(replicas.zero >= 1, counts.muon_dense, counts.muon_expert)
+        optimizer_bytes = optimizer_bytes - profile.optimizer_bytes / 2 * muon
     each = reduces_each(profile, replicas.zero, replicas.pp)
     gradient = np.where(each, np.maximum(gradient, _unit_gradient_bytes(context)), gradient)
     gradients = replicas.held(each, *graded)
@@ -210,15 +210,17 @@ class _OptimizerStates:
 def _optimizer_states(context: Context, replicas: Replicas) -> _OptimizerStates:
     """Divide the optimizer states of strategies between device and host."""
     counts, profile = replicas.parameters, context.framework
-    own = replicas.held(replicas.zero >= 1, counts.trained_dense, counts.trained_expert)
+    trained = replicas.held(replicas.zero >= 1, counts.trained_dense, counts.trained_expert)
     master = np.where(_sliced_bytes(context, replicas) > 0, 0.0, _master_bytes(context))
-    whole_bytes = np.asarray(own * (profile.optimizer_bytes + master))
+    whole_bytes = np.asarray(trained * (profile.optimizer_bytes + master))
     on_host = np.asarray(profile.optimizer_on_host) if replicas.on_host is None else replicas.on_host
     if not on_host.any():
-        return _OptimizerStates(own=own, on_device=own, left_bytes=whole_bytes, host_s=np.zeros_like(replicas.dp))
+        return _OptimizerStates(
+            own=trained, on_device=trained, left_bytes=whole_bytes, host_s=np.zeros_like(replicas.dp)
+        )
     left_bytes, update_s = states_on_host(context.cluster, whole_bytes, on_host, overlap=profile.overlap_host_update)
-    left = np.divide(left_bytes, whole_bytes, out=np.ones_like(own), where=whole_bytes > 0)
-    return _OptimizerStates(own=own, on_device=own * left, left_bytes=left_bytes, host_s=update_s.max(axis=0))
+    left = np.divide(left_bytes, whole_bytes, out=np.ones_like(trained), where=whole_bytes > 0)
+    return _OptimizerStates(own=trained, on_device=trained * left, left_bytes=left_bytes, host_s=update_s.max(axis=0))
 
 
 def _master_bytes(context: Context) -> float:

@@ -152,10 +152,10 @@ def _staleness(
     everything: list[float], starts: list[float], ends: list[float], begin_s: float, stop_s: float
 ) -> list[int]:
     """Return, for each step that ends between two instants, the updates of other workers since its fetch began."""
-    found = []
+    delays = []
     for start, end in zip(starts, ends, strict=True):
         if begin_s < end <= stop_s:
             # Its own update is among the updates up to the end; updates at the instant of the fetch are part of the
             # fetch.
-            found.append(bisect.bisect_right(everything, end) - bisect.bisect_right(everything, start) - 1)
-    return found
+            delays.append(bisect.bisect_right(everything, end) - bisect.bisect_right(everything, start) - 1)
+    return delays

@@ -169,7 +169,7 @@ def _disjoint_lanes(
     """Return lanes without overlap: spans measured at the same time ran on several lanes."""
     names, places = list(_LANES), list(_PLACES)
     free: dict[int, list[tuple[int, float]]] = {number: [(number, 0.0)] for number in range(len(_LANES))}
-    found = lane.copy()
+    lanes = lane.copy()
     timed = bool(np.ptp(start_s) > 0)
     for span in np.argsort(start_s, kind="stable").tolist() if timed else ():
         base, begin_s = int(lane[span]), float(start_s[span]) + _STAMP_S
@@ -179,9 +179,9 @@ def _disjoint_lanes(
             own.append((len(names), 0.0))
             names.append(f"{_LANES[base]} {place + 1}")
             places.append(_PLACES[base])
-        found[span] = own[place][0]
+        lanes[span] = own[place][0]
         own[place] = (own[place][0], float(end_s[span]))
-    return found, tuple(names), tuple(places)
+    return lanes, tuple(names), tuple(places)
 
 
 def _numbered(names: list[str]) -> "np.ndarray[Any, Any]":
@@ -233,25 +233,25 @@ def _node(data: bytes, source: str) -> dict[str, Any]:
         elif number in (6, 7) and isinstance(value, int):
             node["start" if number == 6 else "duration"] = min(value, 2**60)
         elif number == 10 and isinstance(value, bytes):
-            name, found = _attribute(value, source)
+            name, setting = _attribute(value, source)
             if name not in ("id", "name", "type", "after", "controls", "start", "duration"):
-                node[name] = found
+                node[name] = setting
     return node
 
 
 def _attribute(data: bytes, source: str) -> tuple[str, Any]:
     """Return name and value of an attribute; lists and bytes are left out."""
     name = ""
-    found: Any = None
+    setting: Any = None
     for number, wire, value in fields(data, source):
         if number == 1 and isinstance(value, bytes):
             name = value.decode("utf-8", "replace")[:80]
         elif number == 29 and isinstance(value, bytes):
-            found = value.decode("utf-8", "replace")[:200]
+            setting = value.decode("utf-8", "replace")[:200]
         elif isinstance(value, int):
             # sint32 and sint64 are zigzag; the others two's complement in 64 bits.
-            found = (value >> 1) ^ -(value & 1) if number in (15, 17) else value - (value >> 63 << 64)
+            setting = (value >> 1) ^ -(value & 1) if number in (15, 17) else value - (value >> 63 << 64)
         elif wire in (FIXED32, FIXED64) and isinstance(value, bytes):
             form = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}.get(number)
-            found = struct.unpack(form, value)[0] if form and struct.calcsize(form) == len(value) else None
-    return name, found
+            setting = struct.unpack(form, value)[0] if form and struct.calcsize(form) == len(value) else None
+    return name, setting

@@ -189,13 +189,13 @@ class _Rank:
         reached: dict[int, list[tuple[int, float]]] = {}
         for place in order:
             lane, start, end, name, kind, phase, step = self.rows[place]
-            own = reached.setdefault(lane, [(lane, -float("inf"))])
-            free = next((number for number, (_, until) in enumerate(own) if until <= start + _ROUNDED_US), len(own))
-            if free == len(own):
+            lanes = reached.setdefault(lane, [(lane, -float("inf"))])
+            free = next((number for number, (_, until) in enumerate(lanes) if until <= start + _ROUNDED_US), len(lanes))
+            if free == len(lanes):
                 title = f"{names[lane]} #{free + 1}"
-                own.append((self.lanes.setdefault(title, len(self.lanes)), 0.0))
-            own[free] = (own[free][0], end)
-            self.rows[place] = (own[free][0], start, end, name, kind, phase, step)
+                lanes.append((self.lanes.setdefault(title, len(self.lanes)), 0.0))
+            lanes[free] = (lanes[free][0], end)
+            self.rows[place] = (lanes[free][0], start, end, name, kind, phase, step)
 
     def trace(self) -> tuple[RankTrace, int]:
         """Return the trace and its origin in microseconds."""

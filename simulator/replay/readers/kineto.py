@@ -101,19 +101,19 @@ class _Reduction:
 
     def _begins(self) -> dict[int, list[float]]:
         """Return the starts of messages, by the lane of the recording thread."""
-        found: dict[int, list[float]] = {}
+        starts: dict[int, list[float]] = {}
         for event in self._by_start(Sort.MESSAGE):
-            found.setdefault(int(self.lane[event]), []).append(float(self.start[event]))
-        return found
+            starts.setdefault(int(self.lane[event]), []).append(float(self.start[event]))
+        return starts
 
     def _carries(self, lane: int, events: Integers) -> bool:
         """Check whether all events of a thread are within its recorded messages, so that its copies belong to them."""
-        own = np.flatnonzero((self.sort == Sort.MESSAGE) & (self.lane == lane))
-        if not len(own):
+        messages = np.flatnonzero((self.sort == Sort.MESSAGE) & (self.lane == lane))
+        if not len(messages):
             return False
-        own = own[np.argsort(self.start[own], kind="stable")]
-        last = np.searchsorted(self.start[own], self.start[events], side="right") - 1
-        return bool((last >= 0).all() and (self.end[events] <= self.end[own[last]]).all())
+        messages = messages[np.argsort(self.start[messages], kind="stable")]
+        last = np.searchsorted(self.start[messages], self.start[events], side="right") - 1
+        return bool((last >= 0).all() and (self.end[events] <= self.end[messages[last]]).all())
 
     def _intervals(self, sort: Sort) -> Floats:
         """Return starts and ends [n, 2] of marks, in order."""
@@ -204,8 +204,8 @@ class _Reduction:
                 low = float(self.start[issue])
             variant, name = columns.variant[event], columns.name[event]
             span = self.spans.add(low, high, lane, name, kind, phase, variant, cause=piece)
-            own, asking = columns.arguments.get(event, {}), columns.arguments.get(issue, {})
-            self.spans.messages[span] = host_message(operation, own, asking, self.rank)
+            arguments, asking = columns.arguments.get(event, {}), columns.arguments.get(issue, {})
+            self.spans.messages[span] = host_message(operation, arguments, asking, self.rank)
 
     def _by_start(self, sort: Sort) -> list[int]:
         chosen = np.flatnonzero(self.sort == sort)
@@ -291,8 +291,8 @@ def _place(columns: Columns, path: Path) -> tuple[int, int, tuple[tuple[int, ...
     info = columns.header.get("distributedInfo")
     if isinstance(info, dict) and whole(info.get("rank")) >= 0:
         return whole(info.get("rank")), max(whole(info.get("world_size")), 0), _groups(info)
-    found = re.search(r"rank[-_.]?(\d{1,6})", path.name)
-    return (int(found.group(1)) if found else -1), 0, ()
+    match = re.search(r"rank[-_.]?(\d{1,6})", path.name)
+    return (int(match.group(1)) if match else -1), 0, ()
 
 
 def _groups(info: dict[str, Any]) -> tuple[tuple[int, ...], ...]:

@@ -122,8 +122,8 @@ def _take(columns: Columns, event: dict[str, Any], path: Path) -> None:
     shape = arguments.get("grid") or arguments.get("Input Dims") or ""
     columns.variant.append(columns.variants.setdefault(str(shape)[:120], len(columns.variants)))
     correlation = arguments.get("correlation")
-    whole = isinstance(correlation, int) and abs(correlation) < 2**62
-    columns.correlation.append(correlation if whole else -1)  # type: ignore[arg-type]  # checked by whole
+    is_correlated = isinstance(correlation, int) and abs(correlation) < 2**62
+    columns.correlation.append(correlation if is_correlated else -1)  # type: ignore[arg-type]  # checked by is_correlated
     if (
         sort in (Sort.MESSAGE, Sort.ISSUE)
         or "AccumulateGrad" in name

@@ -31,7 +31,7 @@ class GroupedCalls:
 
     def taken(self, lane: int, launch_us: float) -> list[Mapping[str, Any]]:
         """Return the arguments of a launch's sends and receives: all records of its thread since the last launch."""
-        waiting, found = self._waiting.get(lane, deque()), []
+        waiting, messages = self._waiting.get(lane, deque()), []
         while waiting and waiting[0][0] <= launch_us:
-            found.append(waiting.popleft()[1])
-        return found
+            messages.append(waiting.popleft()[1])
+        return messages

@@ -99,8 +99,8 @@ class HostLanes:
         The message took place within the call (gloo's sends and receives, while the other side is missing).
         """
         begins = self.begins.get(int(self.lane[event]), ()) if int(self.sort[event]) == Sort.ISSUE else ()
-        late = bisect_right(begins, float(self.start[event]) + LEAST_S * 1e6)
-        return late < len(begins) and begins[late] <= self.end[event]
+        following = bisect_right(begins, float(self.start[event]) + LEAST_S * 1e6)
+        return following < len(begins) and begins[following] <= self.end[event]
 
     def _waited(self, low: float, high: float) -> float:
         """Return the end of the message that ended a thread's pause from ``low`` to ``high``; ``low`` without one.
@@ -137,9 +137,9 @@ class HostLanes:
             place = np.searchsorted(self.optimizer[:, 0], start + 1e-3, side="right") - 1
             within = (place >= 0) & (start <= self.optimizer[np.maximum(place, 0), 1])
             phase = np.where(within & (phase == SpanPhase.FORWARD), int(SpanPhase.OPTIMIZER), phase)
-        own = np.maximum.accumulate(np.where(sort == Sort.OPERATOR, np.arange(len(events)), 0))
-        found: Integers = phase[own].astype(np.int64)
-        return found
+        operator = np.maximum.accumulate(np.where(sort == Sort.OPERATOR, np.arange(len(events)), 0))
+        phases: Integers = phase[operator].astype(np.int64)
+        return phases
 
     def _gradients(self, events: Integers) -> None:
         """Record the times of ready gradients, with their sizes where shapes were recorded."""

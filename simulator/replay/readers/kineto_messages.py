@@ -68,8 +68,8 @@ def kernel_message(
         return None
     operation = operation_of(str(arguments.get("Collective name", "")).lstrip("_"))
     if operation is None:
-        found = re.search(r"(AllReduce|AllGather|ReduceScatter|Broadcast|AllToAll|Reduce)", name)
-        operation = operation_of(found.group(1)) if found else None
+        match = re.search(r"(AllReduce|AllGather|ReduceScatter|Broadcast|AllToAll|Reduce)", name)
+        operation = operation_of(match.group(1)) if match else None
     if operation is None:
         raise RequestError(
             f"an NCCL kernel names its collective, but {name[:60]!r} in {source} does not; profile with PyTorch 2.2 or "

@@ -26,7 +26,7 @@ def rings_beside(trace: Path) -> Rings:
         RequestError: a log cannot be read, or two lines contradict each other.
     """
     logs = sorted({*trace.parent.glob("nccl*.log"), *trace.parent.glob("nccl*.txt")})
-    found: dict[int, dict[int, int]] = {}
+    rings: dict[int, dict[int, int]] = {}
     for log in logs:
         with opened(log) as stream:
             for number, line in enumerate(stream):
@@ -34,11 +34,11 @@ def rings_beside(trace: Path) -> Rings:
                     raise RequestError(
                         f"{log} has more than {_MOST_LINES:,} lines; keep those that begin a communicator"
                     )
-                _read(line.decode("utf-8", "replace"), found, f"{log}:{number + 1}")
-    return found
+                _read(line.decode("utf-8", "replace"), rings, f"{log}:{number + 1}")
+    return rings
 
 
-def _read(line: str, found: dict[int, dict[int, int]], where: str) -> None:
+def _read(line: str, rings: dict[int, dict[int, int]], where: str) -> None:
     match = _CHANNEL.search(line)
     if match is not None:
         ranks = [int(rank) for rank in match[2].split()]
@@ -49,10 +49,10 @@ def _read(line: str, found: dict[int, dict[int, int]], where: str) -> None:
             return
         before, rank, behind = int(match[2]), int(match[3]), int(match[4])
         pairs = [(before, rank), (rank, behind)]
-    own = found.setdefault(int(match[1]), {})
+    ring = rings.setdefault(int(match[1]), {})
     for rank, following in pairs:
-        if own.setdefault(rank, following) != following:
+        if ring.setdefault(rank, following) != following:
             raise RequestError(
-                f"{where}: rank {rank} sends to {following} here and to {own[rank]} before; keep the log of one "
+                f"{where}: rank {rank} sends to {following} here and to {ring[rank]} before; keep the log of one "
                 "communicator"
             )

@@ -60,7 +60,7 @@ def read_simulated(path: Path, progress: Progress | None = None) -> list[tuple[R
         spans.setdefault(stage, []).append(span)
     if not spans:
         raise RequestError(f"{path} has no tasks; was the timeline written to its end?")
-    return [(_rank(path, stage, own), 0) for stage, own in sorted(spans.items())]
+    return [(_rank(path, stage, stage_spans), 0) for stage, stage_spans in sorted(spans.items())]
 
 
 def _below(value: Any, count: int) -> bool:
