@@ -109,4 +109,4 @@ def _second(setting: Setting[AnyContext], rows: tuple[AnyRow, ...]) -> str:
     """Return the reason why a faster second row is not first."""
     if len(rows) < 2 or setting.objective not in ("throughput", "cost") or not has_transformer(setting):
         return ""
-    return lower_because(setting.context, rows[0], rows[1])
+    return lower_because(setting.context, rows[0], rows[1], rows)

@@ -163,6 +163,20 @@ def test_what_weighs_little_is_no_reason_beside_what_weighs_more() -> None:
     )
 
 
+def test_a_row_that_another_beats_in_speed_and_risk_is_lower_because_of_it() -> None:
+    setting = resolve(Request(model="llama3-8b", cluster="dgx-h100", gpus="16", global_batch=64, seq_len=4096))
+    texts = ("tp2 dp8 mbs1 sp", "tp1 dp16 mbs1 zero1", "tp2 dp4 cp2 mbs1 sp")
+    made = rows_of(setting.context, [legal_strategy(setting, text) for text in texts])
+    times, risks = (1.0, 0.96, 0.95), (0.0, 0.03, 0.0)
+    rows = [replace(row, step_time_s=s, oom_risk=risk) for row, s, risk in zip(made, times, risks, strict=True)]
+
+    reason = f"; ranked lower because {rows[2].name} is both faster and safer"
+    assert lower_because(setting.context, *rows[:2], rows) == reason
+    assert "both" not in lower_because(setting.context, *rows[:2], rows[:2])
+    risky = [rows[0], replace(rows[1], oom_risk=0.4), rows[2]]
+    assert lower_because(setting.context, *risky[:2], risky) == "; ranked lower because of 40% OOM risk"
+
+
 def test_a_switch_that_a_search_turns_on_is_a_step() -> None:
     context = resolve(Request(model="llama3-70b", cluster="dgx-h100", global_batch=1024, seq_len=8192)).context
     plain = parse_strategy("tp4 pp4 dp32 mbs1 zero1 sp")

@@ -58,6 +58,7 @@ NOTES: tuple[Note, ...] = (
     in_time_note,
     knee_note,
     room_note,
+    divisible_note,
     faster_note,
     safer_note,
     racks_note,
@@ -65,7 +66,6 @@ NOTES: tuple[Note, ...] = (
     switches_note,
     checked_note,
     narrowing_note,
-    divisible_note,
     order_note,
 )
 GRAPH_NOTES: tuple[AnyNote, ...] = (measured_note, knee_note, fast_kernels_note)

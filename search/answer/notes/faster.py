@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from forerun.search.answer.notes.contract import NoteSearch
 from forerun.search.board.rows import AnyRow, Row
+from forerun.search.order.first_row import beats
 from forerun.search.order.preferences import against
-from forerun.search.order.worth import risk_against
+from forerun.search.order.worth import risk_against, worth_of
 from forerun.search.request.setting import Setting
 from forerun.spaces.strategies import Context, Strategy
 
@@ -30,14 +31,28 @@ def faster_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tu
     return (note + lower_because(setting.context, first, fastest),)
 
 
-def lower_because(context: Context, first: AnyRow, other: AnyRow) -> str:
+def lower_because(context: Context, first: AnyRow, other: AnyRow, rows: Sequence[AnyRow] = ()) -> str:
     """Return the reason, as the end of a sentence, why a faster flat strategy ranks below the first row; "" if it is
     not faster.
+
+    ``rows``: the leaderboard. A strategy that one of them beats in speed and risk is never first.
     """
     if _gain(first, other) <= 0 or other.tree or other.facts is not None or not isinstance(other.strategy, Strategy):
         return ""
+    better = next((row for row in rows if _beats(row, other)), None)
+    if better is not None and _worth(context, other) < _worth(context, first):
+        return f"; ranked lower because {better.name} is both faster and safer"
     reasons = reasons_against(context, first, other)
     return f"; ranked lower because of {', '.join(reasons)}" if reasons else ""
+
+
+def _beats(row: AnyRow, other: AnyRow) -> bool:
+    return beats([one.gpus * one.step_time_s for one in (row, other)], [row.oom_risk, other.oom_risk], 0, 1)
+
+
+def _worth(context: Context, row: AnyRow) -> float:
+    assert isinstance(row.strategy, Strategy)
+    return row.gpus * worth_of(context, row.strategy, row.step_time_s, row.oom_risk)
 
 
 def reasons_against(context: Context, first: AnyRow, other: AnyRow) -> list[str]:
