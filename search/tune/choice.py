@@ -18,6 +18,7 @@ from forerun.search.tune.posterior import (
     USUAL,
     Spreads,
     agreement,
+    belief_after,
     expected_improvement,
     prior_belief,
     risks_after,
@@ -215,7 +216,7 @@ class Chooser:
     def posterior(self, outcomes: Sequence[RunOutcome]) -> Belief:
         """Return the belief about step times after some runs."""
         measured = self._measured(outcomes)
-        return self.prior.conditioned(list(measured), np.log(list(measured.values())))
+        return belief_after(self.prior, list(measured), np.log(list(measured.values())))
 
     def expected_s(self, key: str, outcomes: Sequence[RunOutcome]) -> float:
         """Return the expected seconds of a step of a candidate after some runs."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from forerun.search.tune import Candidate, Chooser, RunCost, RunOutcome
 from forerun.search.tune.axes import axes_of
-from forerun.search.tune.posterior import USUAL, agreement, risks_after
+from forerun.search.tune.posterior import DOUBT, USUAL, agreement, risks_after
 from forerun.spaces.errors import RequestError
 
 TEXTS = [
@@ -77,7 +77,7 @@ def test_the_choice_does_not_depend_on_the_order_of_outcomes(times: list[float],
 def test_the_posterior_is_the_conditional_gaussian_of_the_joint_one() -> None:
     """From the precision matrix of candidates and runs together, and not from the covariance."""
     times = np.linspace(1.0, 2.0, 8)
-    measured = {1: 1.3, 4: 1.4, 6: 2.2}
+    measured = {1: 1.2, 4: 1.6, 6: 1.9}
     chooser = Chooser(candidates(times.tolist()))
     belief = chooser.posterior([ran(TEXTS[row], step_s) for row, step_s in measured.items()])
 
@@ -100,6 +100,28 @@ def test_the_posterior_is_the_conditional_gaussian_of_the_joint_one() -> None:
     assert belief.log_time == pytest.approx(expected @ pull, abs=1e-9)
     assert belief.covariance == pytest.approx(expected, abs=1e-9)
     assert np.diag(belief.covariance)[rows].max() < USUAL.noise**2
+
+
+def test_a_run_far_from_its_prediction_widens_the_others() -> None:
+    """By the mean of an inverse gamma distribution, so that a prior that a run has refuted rules no strategy out."""
+    times = [1.0, 1.05, 1.1, 1.2]
+    for factor in (0.25, 4.0):
+        chooser = Chooser(candidates(times))
+        choice = chooser.next_run([ran(TEXTS[0], factor)])
+        assert choice is not None and choice.gain > 0.01
+        variance = USUAL.common**2 + USUAL.axes**2 + USUAL.alone**2 + USUAL.noise**2
+        expected = (DOUBT + np.log(factor) ** 2 / variance) / (DOUBT + 1)
+        assert chooser.posterior([ran(TEXTS[0], factor)]).noise == pytest.approx(USUAL.noise**2 * expected)
+
+
+@given(TIMES, st.floats(0.0, 2.0), st.floats(0.0, 2.0), st.sampled_from([-1, 1]))
+def test_more_contradiction_never_means_less_doubt(times: list[float], less: float, more: float, sign: int) -> None:
+    chooser = Chooser(candidates(times))
+    less, more = sorted((less, more))
+    near, far = (chooser.posterior([ran(TEXTS[0], times[0] * np.exp(sign * error))]) for error in (less, more))
+    assert (far.spread() >= near.spread() * (1 - 1e-12)).all()
+    if less < USUAL.common:
+        assert near.spread() == pytest.approx(chooser.prior.conditioned([0], np.log([times[0]])).spread())
 
 
 def test_a_slow_run_lowers_the_hope_of_candidates_like_it() -> None:
