@@ -3,19 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from forerun_launches import DENSE, MIXTURE
+from forerun_launches import launch_of
 
-from forerun.search.formats import Imported, Launch, format_named, import_texts
+from forerun.search.formats import Imported, format_named, import_texts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import parse_strategy
-from forerun.spaces.workload import Workload
-
-
-def launch(text: str) -> Launch:
-    strategy = parse_strategy(text)
-    model = MIXTURE if strategy.ep > 1 else DENSE
-    workload = Workload(global_batch=128, seq_len=4096)
-    return Launch(strategy=strategy, model=model, workload=workload, devices_per_node=8)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +24,7 @@ def launch(text: str) -> Launch:
     ],
 )
 def test_each_in_its_own_words(name: str, strategy: str, written: str) -> None:
-    files = format_named(name).express(launch(strategy))
+    files = format_named(name).express(launch_of(strategy))
 
     assert written in "\n".join(files.values())
     assert str(import_texts(files).strategy) == str(parse_strategy(strategy))
@@ -49,7 +41,7 @@ def test_each_in_its_own_words(name: str, strategy: str, written: str) -> None:
     ],
 )
 def test_what_a_framework_has_no_words_for_is_refused(name: str, strategy: str, reason: str) -> None:
-    asked = launch(strategy)
+    asked = launch_of(strategy)
     with pytest.raises(RequestError, match="nearest") as caught:
         format_named(name).express(asked)
 

@@ -3,13 +3,17 @@ states under ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3)."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from forerun_examples import request
+from forerun_examples import moe_model, request
 
 from forerun.simulator import ScoreTable, score
+from forerun.simulator.layer.widths import padded_vocab
 from forerun.spaces.clusters.devices import load_device
 from forerun.spaces.models import parameter_count
 from forerun.spaces.models.model import Attention, FeedForward, Layer, Model
+from forerun.spaces.schedules.catalogue import SCHEDULES
+from forerun.spaces.schedules.contract import Keeping
 from forerun.spaces.strategies import Context, Recompute, Schedule, Strategy, table_of
 
 S, B, H, A, LAYERS = 1024, 2, 512, 8, 8
@@ -141,6 +145,49 @@ def test_gpipe_keeps_every_microbatch() -> None:
     assert found.peak_stage[0] == 1  # the one with the logits
     kept = microbatches * (LAYERS / 2) * (34 * SBH + 5 * SCORES)
     assert found.memory_bytes["activations"][0] == pytest.approx(kept, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("1f1b", [4, 3, 2, 1]),
+        ("gpipe", [8, 8, 8, 8]),
+        ("interleaved", [5.5, 4.5, 3.5, 2.5]),
+        ("zb-h1", [4, 4, 4, 4]),
+        ("zb-v", [4, 4, 4, 4]),
+        ("dualpipe", [2.5, 2.5, 2.5, 2.5]),
+    ],
+)
+def test_microbatches_in_flight_on_four_stages(name: str, kept: list[float]) -> None:
+    """Of eight, in stages; an interleaved rank keeps ``2 (pp - 1 - stage) + (vpp - 1) pp + 1`` halves."""
+    (kind,) = (kind for kind in SCHEDULES.values() if kind.name == name)
+    pp, vpp, count = np.full(4, 4.0), np.full(4, float(kind.fewest_virtual)), np.full(4, 8.0)
+    found = kind.in_flight(np.arange(4.0), pp, vpp, count, uneven=1.0, memory=Keeping())
+
+    assert np.broadcast_to(found, 4).tolist() == kept
+
+
+def test_an_eager_loss_keeps_further_copies_of_the_logits() -> None:
+    made = context(eager=("cross_entropy",))
+    fused, eager = (scored(one).memory_bytes["logits"][0] for one in (context(), made))
+
+    assert fused == pytest.approx(4 * SBH + 2 * S * B * 1024)
+    assert made.framework.logit_bytes > 0
+    assert eager - fused == pytest.approx(made.framework.logit_bytes * S * B * 1024)
+
+
+def test_expert_ranks_divide_the_routed_experts_alone() -> None:
+    made = request(moe_model(), framework="generic")
+    one, four = (score(made, table_of([Strategy(dp=8, ep=ep)])).memory_bytes["parameters"][0] for ep in (1, 4))
+    routed = 22 * 16 * 3 * 1024 * 1024
+
+    assert one - four == pytest.approx(2 * routed * (1 - 1 / 4))
+
+
+def test_the_vocabulary_is_padded_to_128_rows_on_every_tensor_rank() -> None:
+    model = replace(gpt(), vocab=50257)
+
+    assert padded_vocab(model, np.array([1.0, 8.0])).tolist() == [50304, 51200 / 8]
 
 
 @pytest.mark.parametrize("replicas", [2, 8])

@@ -45,6 +45,7 @@ BORDERS: list[tuple[str, Callable[[], Context], str, str]] = [
     ("schedule", request, "pp2 dp4 vpp2 schedule=interleaved", "pp2 dp4 vpp1 schedule=interleaved"),
     ("schedule", request, "pp2 dp4", "pp2 dp4 vpp2"),
     ("schedule", lambda: request(framework="generic"), "pp1 dp4", "pp1 dp4 schedule=gpipe"),
+    ("schedule", lambda: request(framework="generic"), "pp4 dp2 schedule=dualpipe", "pp3 dp2 schedule=dualpipe"),
     (
         "framework schedule",
         lambda: request(framework="torchtitan"),
@@ -64,6 +65,7 @@ BORDERS: list[tuple[str, Callable[[], Context], str, str]] = [
     ),
     ("framework zero", lambda: request(framework="deepspeed"), "pp2 dp4 zero1", "pp2 dp4 zero2"),
     ("shard", lambda: request(framework="torchtitan"), "dp8 zero3 shard=4", "dp8 zero3 shard=3"),
+    ("shard", lambda: request(moe_model(), framework="torchtitan"), "dp8 ep4 zero3 shard=4", "dp8 ep4 zero3 shard=2"),
     ("framework shard", lambda: request(framework="torchtitan"), "cp4 dp4 zero3 shard=4", "cp4 dp4 zero3 shard=2"),
     ("framework sequence parallel", lambda: request(moe_model()), "tp2 dp2 ep2 sp", "tp2 dp2 ep2"),
     ("sequence / sp", lambda: request(seq_len=2050), "tp2 dp2 sp", "tp4 dp2 sp"),
@@ -83,6 +85,9 @@ BORDERS: list[tuple[str, Callable[[], Context], str, str]] = [
     ),
     ("recompute modules", lambda: request(moe_model()), "dp2 recompute=moe", "dp2 recompute=moe+moe_act"),
     ("duplicate", request, "dp2 zero1", "dp1 zero1"),
+    ("duplicate", request, "tp2 dp2 sp", "tp1 dp2 sp"),
+    ("duplicate", request, "pp2 dp2 placement=tp-cp-ep-pp-dp", "pp2 dp1 placement=tp-cp-ep-pp-dp"),
+    ("duplicate", request, "pp2 dp2 placement=tp-cp-ep-pp-dp", "pp1 dp2 placement=tp-cp-ep-pp-dp"),
     ("software", request, "tp8 dp2 sp with=tp-comm-overlap", "tp16 dp2 sp with=tp-comm-overlap"),
 ]
 """Laws with a request, a strategy that keeps it, and one that breaks it."""

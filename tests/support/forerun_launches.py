@@ -7,12 +7,20 @@ from hypothesis import strategies as st
 
 from forerun.search.formats import Launch
 from forerun.search.formats.limits import canonical
-from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy
+from forerun.spaces.strategies import Placement, Recompute, Schedule, Split, StageRecompute, Strategy, parse_strategy
 from forerun.spaces.workload import Workload
 
 RECOMPUTES = tuple(Recompute(kind) for kind in (0, 1, 2, 4, 4 | 8, 1 | 64))
 """Choices of recompute: nothing, the attention core, all layers, and modules."""
 DENSE, MIXTURE = dense_model(layers=24), moe_model(layers=30)
+
+
+def launch_of(text: str) -> Launch:
+    """Return the launch of a strategy of 128 sequences on nodes of eight devices."""
+    strategy = parse_strategy(text)
+    model = MIXTURE if strategy.ep > 1 else DENSE
+    workload = Workload(global_batch=128, seq_len=4096)
+    return Launch(strategy=strategy, model=model, workload=workload, devices_per_node=8)
 
 
 @st.composite
