@@ -217,7 +217,7 @@ def training_lines(board: Leaderboard) -> list[Text]:
     row, tokens = board.rows[0], board.request.get("tokens")
     if row.train_days is None or tokens is None:
         return []
-    days = f"{row.train_days:,.1f} days"
+    days = f"{row.train_days:,.1f} days{' without failures' if row.goodput else ''}"
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
         low, high = (row.train_days * bound / row.step_time_s for bound in (row.step_time_low_s, row.step_time_high_s))
         days += f" ({row.interval_level:.0%}: {low:,.1f} to {high:,.1f})"
@@ -230,7 +230,9 @@ def _in_time(board: Leaderboard) -> str:
     """Return the probability that the first row ends within --train-within."""
     within_s = board.request.get("train_within_s")
     chance = None if within_s is None else probability_in_time(board.rows[0], within_s / SECONDS_PER_DAY)
-    return "" if chance is None or within_s is None else f" P(in {format_seconds(within_s)}) = {chance:.0%}."
+    if chance is None or within_s is None:
+        return ""
+    return f" P(in {format_seconds(within_s)}) = {chance:.0%}{' with failures' if board.rows[0].goodput else ''}."
 
 
 def measure_lines(found: "NextRuns") -> list[Text]:

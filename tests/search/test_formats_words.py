@@ -47,3 +47,15 @@ def test_what_a_framework_does_not_run_is_refused_with_its_law(name: str, strate
     with pytest.raises(RequestError) as refused:
         format_named(name).express(launch_of(strategy))
     assert law in str(refused.value)
+
+
+@pytest.mark.parametrize(("precision", "word"), [("fp8", "hybrid"), ("mxfp8", "e4m3")])
+def test_eight_bits_of_megatron_are_hybrid_or_of_blocks(precision: str, word: str) -> None:
+    files = format_named("megatron-lm").express(launch_of("tp2 dp8 mbs1 zero1 sp", precision=precision))
+    assert f"--fp8-format {word}" in files["launch.sh"]
+
+
+@pytest.mark.parametrize("moe_imbalance", [1.0, 1.5])
+def test_the_router_is_forced_to_balance_where_it_was_predicted_to(moe_imbalance: float) -> None:
+    files = format_named("megatron-lm").express(launch_of("dp8 ep4 mbs1 zero1", moe_imbalance=moe_imbalance))
+    assert ("--moe-router-force-load-balancing" in files["launch.sh"]) == (moe_imbalance == 1)

@@ -111,6 +111,15 @@ def test_the_command_line_says_it_in_json(capsys: pytest.CaptureFixture[str]) ->
     assert 0.9 < row["goodput"]["effective_time"] < 1
 
 
+def test_the_terminal_says_which_days_count_failures(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["search", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--global-batch", "512"]
+    arguments += ["--seq-len", "4096", "--set", "vpp=1", "--set", "mbs=1", "--tokens", "1T", "--train-within", "60d"]
+    plain, failing = (" ".join(cli(capsys, *arguments, *more)[1].split()) for more in ((), ("--goodput", "")))
+
+    assert " days without failures (" in failing and "% with failures." in failing
+    assert "failures" not in plain and "P(in 60 d) = " in plain
+
+
 def test_a_training_that_never_fails_has_finite_figures() -> None:
     board = search(**SMALL, gpus=64, goodput="failures=0,interval=30min")
 

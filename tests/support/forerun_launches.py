@@ -15,12 +15,12 @@ RECOMPUTES = tuple(Recompute(kind) for kind in (0, 1, 2, 4, 4 | 8, 1 | 64))
 DENSE, MIXTURE = dense_model(layers=24), moe_model(layers=30)
 
 
-def launch_of(text: str) -> Launch:
+def launch_of(text: str, **workload: object) -> Launch:
     """Return the launch of a strategy of 128 sequences on nodes of eight devices."""
     strategy = parse_strategy(text)
     model = MIXTURE if strategy.ep > 1 else DENSE
-    workload = Workload(global_batch=128, seq_len=4096)
-    return Launch(strategy=strategy, model=model, workload=workload, devices_per_node=8)
+    facts: dict[str, object] = {"global_batch": 128, "seq_len": 4096} | workload
+    return Launch(strategy=strategy, model=model, workload=Workload(**facts), devices_per_node=8)  # type: ignore[arg-type]
 
 
 @st.composite
