@@ -15,6 +15,7 @@ from forerun.simulator.opgraph import GraphContext
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.spec import NETWORK_KINDS
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import unknown
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.opgraph.profile import GraphProfile
@@ -30,7 +31,7 @@ LARGEST_Z = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """One constant. ``spread``: standard deviation of the prior, of the logarithm of a factor or of a share.
+    """One constant, an entry of ``data/constants.yaml``.
 
     ``share``: a number between 0 and 1 changed by addition, otherwise a factor on the catalogue's value. ``fields``:
     affected fields of framework profiles; ``part``: ``device``, ``links`` or ``profile``.
@@ -52,103 +53,11 @@ class Constant:
         return self.part != "profile" or not _FIELDS[type(software_of(context))].isdisjoint(self.fields)
 
 
-CONSTANTS: tuple[Constant, ...] = (
-    Constant(name="compute", title="speed of matrix products and attention", part="device", spread=0.12),
-    Constant(name="attention", title="speed of attention, on top of compute", part="device", spread=0.15),
-    Constant(name="memory_bandwidth", title="device memory bandwidth reached", part="device", spread=0.15),
-    Constant(name="scale_up_bandwidth", title="bandwidth inside the scale-up domain", part="links", spread=0.3),
-    Constant(name="network_bandwidth", title="bandwidth of the network", part="links", spread=0.4),
-    Constant(
-        name="collective_start",
-        title="start of tensor-parallel collectives",
-        part="profile",
-        spread=0.7,
-        fields=("collective_launch_s", "tensor_step_s"),
-    ),
-    Constant(
-        name="host_layer",
-        title="host time per layer",
-        part="profile",
-        spread=0.4,
-        fields=("host_layer_s", "host_expert_s"),
-    ),
-    Constant(
-        name="host_operator",
-        title="host time per operator",
-        part="profile",
-        spread=0.7,
-        fields=("operator_host_s", "piece_host_s"),
-    ),
-    Constant(
-        name="host_rank",
-        title="host time per layer and further tensor rank",
-        part="profile",
-        spread=0.4,
-        fields=("host_rank_s", "pipeline_rank_s"),
-    ),
-    Constant(
-        name="host_microbatch",
-        title="host time per microbatch",
-        part="profile",
-        spread=0.7,
-        fields=("host_microbatch_s",),
-    ),
-    Constant(name="host_step", title="host time per step", part="profile", spread=1.0, fields=("host_step_s",)),
-    Constant(
-        name="p2p_fixed",
-        title="fixed time of a pipeline p2p transfer",
-        part="profile",
-        spread=0.7,
-        fields=("p2p_fixed_s",),
-    ),
-    Constant(
-        name="rendezvous",
-        title="rendezvous of nodes before gradients are exchanged",
-        part="profile",
-        spread=0.7,
-        fields=("rendezvous_s", "node_step_s"),
-    ),
-    Constant(
-        name="jitter",
-        title="deviation of a device's steps, for the slowest of which all wait",
-        part="profile",
-        spread=0.7,
-        fields=("jitter",),
-    ),
-    Constant(
-        name="staging",
-        title="rate of copies through the host's memory and of storage",
-        part="profile",
-        spread=0.4,
-        fields=("staged_bytes_per_s", "storage_bytes_per_s"),
-    ),
-    Constant(
-        name="overlap_gradients",
-        title="share of the gradient reduction under the backward pass",
-        part="profile",
-        spread=0.25,
-        share=True,
-        fields=("overlap_gradients", "overlap"),
-    ),
-    Constant(
-        name="overlap_parameters",
-        title="share of the parameter gather under the forward pass",
-        part="profile",
-        spread=0.25,
-        share=True,
-        fields=("overlap_parameters",),
-    ),
-    Constant(
-        name="overlap_tensor",
-        title="share of tensor-parallel collectives under matrix products",
-        part="profile",
-        spread=0.25,
-        share=True,
-        fields=("overlap_tensor", "overlap_tensor_backward"),
-    ),
+CONSTANTS: tuple[Constant, ...] = tuple(
+    Constant(**entry | {"fields": tuple(entry.get("fields", ()))})
+    for entry in package_yaml("forerun.simulator.calibration", "data", "constants.yaml")
 )
-"""All constants, in the order of output. Spreads are the differences among profiles and devices of the catalogue
-(docs/calibration.md)."""
+"""All constants, in the order of output."""
 
 NAMES = tuple(constant.name for constant in CONSTANTS)
 

@@ -8,7 +8,6 @@ from forerun.simulator.costs.attention import ATTENTION_KERNELS, attended_pairs,
 from forerun.simulator.costs.collectives import (
     Collective,
     block_stride,
-    collective_provenance,
     collective_time_s,
     members_per_level,
     point_to_point_time_s,
@@ -17,19 +16,18 @@ from forerun.simulator.costs.collectives import (
 from forerun.simulator.costs.efficiency import ComputeEfficiency, compute_provenance, device_efficiency
 from forerun.simulator.costs.gemm import INPUT_BYTES, GemmKind, gemm_bytes, gemm_time_s
 from forerun.simulator.costs.memory_bound import (
-    STREAM_OPERATORS,
     adam_time_s,
     launched_s,
     memory_bound_time_s,
     passes_time_s,
     stream_operator,
     stream_operator_time_s,
+    stream_operators,
 )
 
 __all__ = [
     "ATTENTION_KERNELS",
     "INPUT_BYTES",
-    "STREAM_OPERATORS",
     "Collective",
     "ComputeEfficiency",
     "GemmKind",
@@ -38,7 +36,6 @@ __all__ = [
     "attention_time_s",
     "attention_work",
     "block_stride",
-    "collective_provenance",
     "collective_time_s",
     "compute_provenance",
     "device_efficiency",
@@ -51,5 +48,6 @@ __all__ = [
     "point_to_point_time_s",
     "stream_operator",
     "stream_operator_time_s",
+    "stream_operators",
     "stride_of",
 ]

@@ -1,4 +1,4 @@
-"""Devices and clusters: rentable hardware, its links, and the derived graph and levels."""
+"""Devices and clusters: rentable hardware, its links, and the graph and levels derived from these."""
 
 from forerun.spaces.clusters.catalogue import (
     cluster_document,
@@ -16,7 +16,7 @@ from forerun.spaces.clusters.growth import grown
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp, Tier
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS
-from forerun.spaces.clusters.topology import build_graph, levels_from_graph
+from forerun.spaces.clusters.topology import build_graph
 
 __all__ = [
     "TOPOLOGY_ENDINGS",
@@ -36,7 +36,6 @@ __all__ = [
     "device_from_mapping",
     "device_names",
     "grown",
-    "levels_from_graph",
     "levels_from_spec",
     "load_cluster",
     "load_device",

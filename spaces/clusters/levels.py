@@ -1,7 +1,7 @@
 """Levels of a cluster by closed forms, without its graph.
 
-``topology.levels_from_graph`` derives the same levels from the graph; a test compares the two for every catalogued
-cluster. Each rate is the smallest cut around one group of the preceding level, divided by its devices.
+Each rate is the smallest cut around one group of the preceding level, divided by its devices. A test compares the
+levels of every catalogued cluster with the smallest cuts and fastest paths of its graph.
 """
 
 from forerun.spaces.clusters.cluster import Level

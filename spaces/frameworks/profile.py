@@ -84,7 +84,7 @@ class FrameworkProfile:
     attention: str = "flash"
     """Attention kernel: "flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused" or "unfused_half"."""
     eager: tuple[str, ...] = ("cross_entropy",)
-    """Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) that run as several kernels."""
+    """Memory-bound operators (``forerun.simulator.costs.stream_operators``) that run as several kernels."""
     fused_accumulation: bool = True
     """Whether the matrix product adds weight gradients to the gradient buffer (otherwise a separate pass does)."""
     graphs: str = "none"

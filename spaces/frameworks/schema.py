@@ -20,7 +20,7 @@ OPERATORS = (
     "rope", "residual_add", "residual_dropout", "cross_entropy", "embedding", "cast", "cast_scaled",
     "cast_blocks", "cast_rows", "copy",
 )  # fmt: skip
-"""Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``)."""
+"""Memory-bound operators (``forerun.simulator.costs.stream_operators``)."""
 _WORDS = {
     "attention": ("flash", "flash2", "flash_triton", "flash1", "fused_softmax", "unfused", "unfused_half"),
     "selective": ("core", "products"),

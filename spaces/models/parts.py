@@ -59,7 +59,7 @@ class ElementwisePass:
     """A memory-bound operator over elements of each token, in one kernel."""
 
     form: str
-    """Name in ``forerun.simulator.costs.STREAM_OPERATORS``."""
+    """Name in ``forerun.simulator.costs.stream_operators``."""
     widths: tuple[Width, ...]
     """Columns of its input."""
 

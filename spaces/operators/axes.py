@@ -102,7 +102,7 @@ class CutOperator:
     form: str
     """Rule of its cost. "contraction" (two operations per point of the iteration space, on matrix units), "attention"
     (the same, by an attention kernel), or the name of a memory-bound operator
-    (``forerun.simulator.costs.STREAM_OPERATORS``)."""
+    (``forerun.simulator.costs.stream_operators``)."""
     axes: tuple[Axis, ...]
     """Axes of the iteration space."""
     inputs: tuple[Operand, ...]

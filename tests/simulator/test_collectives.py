@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from forerun.simulator.costs import (
     block_stride,
-    collective_provenance,
     collective_time_s,
     members_per_level,
     point_to_point_time_s,
@@ -254,16 +253,6 @@ def test_unknown_names_are_refused() -> None:
     odd = cluster_of(level("carrier-pigeon", 8, 1.0))
     with pytest.raises(RequestError, match="kind of link"):
         collective_time_s(odd, "all_reduce", 1.0, 2)
-
-
-def test_provenance_says_what_was_borrowed() -> None:
-    text = collective_provenance(DEEP)
-    assert "nvswitch3" in text
-    assert "borrowed: no sweep over RoCE" in text
-    assert text.count("\n") == 3
-    volta = cluster_of(level("nvswitch", 16, 150e9), device="v100-sxm2-32")
-    assert "borrowed: no measurements on Volta" in collective_provenance(volta)
-    assert "borrowed" not in collective_provenance(DGX)
 
 
 def test_a_cluster_of_one_device_has_no_links() -> None:

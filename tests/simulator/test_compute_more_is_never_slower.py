@@ -10,10 +10,10 @@ from profiles import tries
 
 from forerun.simulator.costs import (
     ATTENTION_KERNELS,
-    STREAM_OPERATORS,
     attention_time_s,
     gemm_time_s,
     stream_operator_time_s,
+    stream_operators,
 )
 from forerun.spaces.clusters.device import Device
 from forerun.spaces.clusters.devices import load_device
@@ -104,7 +104,9 @@ def test_attention(
 
 
 @settings(max_examples=tries(60))
-@given(devices, st.sampled_from(sorted(STREAM_OPERATORS)), st.booleans(), st.booleans(), st.integers(1, 10**9), factors)
+@given(
+    devices, st.sampled_from(sorted(stream_operators())), st.booleans(), st.booleans(), st.integers(1, 10**9), factors
+)
 def test_streams(device: Device, name: str, fused: bool, backward: bool, elements: int, bandwidth: float) -> None:
     both = np.array([elements, elements * 2])
     small, large = stream_operator_time_s(device, name, both, fused=fused, backward=backward)

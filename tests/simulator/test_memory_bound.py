@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from forerun.simulator.costs import (
-    STREAM_OPERATORS,
     adam_time_s,
     device_efficiency,
     memory_bound_time_s,
     stream_operator,
     stream_operator_time_s,
+    stream_operators,
 )
 from forerun.spaces.clusters.devices import load_device
 from forerun.spaces.errors import RequestError
@@ -33,7 +33,7 @@ def test_nothing_to_move_takes_no_time() -> None:
     assert memory_bound_time_s(load_device("h100-sxm"), [0.0, 1.0])[0] == 0.0
 
 
-@pytest.mark.parametrize("name", sorted(STREAM_OPERATORS))
+@pytest.mark.parametrize("name", sorted(stream_operators()))
 def test_fusing_never_slows_an_operator_down(name: str) -> None:
     device = load_device("h100-sxm")
     for backward in (False, True):
@@ -41,7 +41,7 @@ def test_fusing_never_slows_an_operator_down(name: str) -> None:
         assert fused <= eager
 
 
-@pytest.mark.parametrize("name", sorted(STREAM_OPERATORS))
+@pytest.mark.parametrize("name", sorted(stream_operators()))
 def test_an_operator_reads_and_writes_at_least_its_tensor(name: str) -> None:
     operator = stream_operator(name)
     for backward in (False, True):

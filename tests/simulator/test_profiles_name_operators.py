@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.search.measured.validate.vocabulary import table
-from forerun.simulator.costs import ATTENTION_KERNELS, STREAM_OPERATORS
+from forerun.simulator.costs import ATTENTION_KERNELS, stream_operators
 from forerun.spaces.frameworks import framework_names, load_framework
 
 
@@ -11,12 +11,12 @@ from forerun.spaces.frameworks import framework_names, load_framework
 def test_of_the_catalogue(name: str) -> None:
     profile = load_framework(name)
 
-    assert set(profile.eager) <= set(STREAM_OPERATORS)
+    assert set(profile.eager) <= set(stream_operators())
     assert profile.attention in ATTENTION_KERNELS
 
 
 def test_of_published_runs() -> None:
     facts = [entry.data.get("facts", {}) for entry in table("frameworks")]
 
-    assert {operator for fact in facts for operator in fact.get("eager", ())} <= set(STREAM_OPERATORS)
+    assert {operator for fact in facts for operator in fact.get("eager", ())} <= set(stream_operators())
     assert {fact["attention"] for fact in facts if "attention" in fact} <= set(ATTENTION_KERNELS)

@@ -7,6 +7,7 @@ import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels_of_graph import levels_from_graph
 from profiles import tries
 
 from forerun.spaces.clusters import (
@@ -17,7 +18,6 @@ from forerun.spaces.clusters import (
     Tier,
     build_graph,
     cluster_names,
-    levels_from_graph,
     levels_from_spec,
     load_cluster,
 )

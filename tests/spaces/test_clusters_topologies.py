@@ -4,8 +4,9 @@ import itertools
 from pathlib import Path
 
 import pytest
+from levels_of_graph import levels_from_graph
 
-from forerun.spaces.clusters import Cluster, build_graph, levels_from_graph, load_cluster, resolve_cluster
+from forerun.spaces.clusters import Cluster, build_graph, load_cluster, resolve_cluster
 from forerun.spaces.errors import RequestError
 
 SWITCH = '<nvlink target="fffffff:ff:ff.0" count="12" tclass="0x068000"/>'

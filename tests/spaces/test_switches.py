@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.simulator.costs import STREAM_OPERATORS
+from forerun.simulator.costs import stream_operators
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import (
     FrameworkProfile,
@@ -152,7 +152,7 @@ def test_files_that_say_something_else_are_refused(tmp_path: Path, text: str, me
 
 
 def test_a_file_may_name_any_operator_that_is_bound_by_memory() -> None:
-    assert set(OPERATORS) == set(STREAM_OPERATORS)
+    assert set(OPERATORS) == set(stream_operators())
 
 
 def test_a_setting_brings_what_it_needs_where_there_is_one_choice() -> None:

@@ -214,7 +214,7 @@ _FORMS: Mapping[str, tuple[Callable[[_Tensors], Any], tuple[str, ...]]] = {
     "embedding": (lambda t: F.embedding(t.places, t.table), ("table",)),
     "cross_entropy": (lambda t: F.cross_entropy(t.x.float(), t.labels), ("x",)),
 }
-"""Memory-bound operators (``forerun.simulator.costs.STREAM_OPERATORS``) and their inputs with gradients."""
+"""Memory-bound operators (``forerun.simulator.costs.stream_operators``) and their inputs with gradients."""
 
 
 def _stream(name: str, fused: bool, backward: bool, shape: tuple[float, ...], dtype: Any, device: str) -> Once:

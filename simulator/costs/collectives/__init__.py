@@ -3,7 +3,6 @@
 from forerun.simulator.costs.collectives.groups import block_stride, members_per_level, stride_of
 from forerun.simulator.costs.collectives.rule import (
     Collective,
-    collective_provenance,
     collective_time_s,
     point_to_point_time_s,
 )
@@ -11,7 +10,6 @@ from forerun.simulator.costs.collectives.rule import (
 __all__ = [
     "Collective",
     "block_stride",
-    "collective_provenance",
     "collective_time_s",
     "members_per_level",
     "point_to_point_time_s",

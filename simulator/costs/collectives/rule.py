@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from forerun.simulator.costs.collectives import algorithms
 from forerun.simulator.costs.collectives.algorithms import LevelPath
-from forerun.simulator.costs.collectives.constants import PROTOCOLS, LinkConstants, Table, constants_of, table
+from forerun.simulator.costs.collectives.constants import PROTOCOLS, LinkConstants, Table, constants_of
 from forerun.simulator.costs.collectives.groups import Floats, spans
 from forerun.spaces.clusters.cluster import Cluster, Level
 from forerun.spaces.clusters.spec import NETWORK_KINDS
@@ -176,16 +176,3 @@ def _send_s(
         reached = np.isinf(time_s) if level is levels[-1] else stride < level.size
         time_s = np.where(reached, here, time_s)
     return time_s
-
-
-def collective_provenance(cluster: Cluster) -> str:
-    """Return one line per level: its fitted constants, and whether they are of another kind of link."""
-    lines = []
-    for level in cluster.levels:
-        row = constants_of(level, cluster.device.architecture)
-        borrowed = table().borrowed.get(level.kind)
-        if borrowed is None and not row.fitted_on(cluster.device.architecture):
-            borrowed = f"no measurements on {cluster.device.architecture}"
-        note = f" (borrowed: {borrowed})" if borrowed else ""
-        lines.append(f"{level.name} [{level.kind}]: {row.key}{note}; {row.source}")
-    return "\n".join(lines)
