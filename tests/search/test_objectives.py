@@ -13,20 +13,20 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy, StrategyTable, table_of
 
 
-def scored(*rows: tuple[int, float]) -> tuple[ScoreTable, StrategyTable]:
-    """Return tables of (GPUs, step time) pairs."""
-    step_s = np.array([seconds for _, seconds in rows])
+def scored(*rows: tuple[int, float, float]) -> tuple[ScoreTable, StrategyTable]:
+    """Return tables of GPUs, step times and peaks."""
+    step_s = np.array([seconds for _, seconds, _ in rows])
     zero = np.zeros(len(rows))
     scores = ScoreTable(
         step_time_s=step_s,
         time_s=dict.fromkeys(TIME_PARTS, zero),
-        peak_memory_bytes=zero,
+        peak_memory_bytes=np.array([peak for *_, peak in rows]),
         allocated_bytes=zero,
         memory_bytes=dict.fromkeys(MEMORY_PARTS, zero),
         peak_stage=zero.astype(np.int64),
         fits=zero == 0,
     )
-    return scores, table_of([Strategy(dp=gpus) for gpus, _ in rows])
+    return scores, table_of([Strategy(dp=gpus) for gpus, *_ in rows])
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,13 @@ def scored(*rows: tuple[int, float]) -> tuple[ScoreTable, StrategyTable]:
         ("throughput", [2, 1, 3, 0]),
         ("cost", [1, 0, 2, 3]),  # 6, 8, 9 and 16 GPU-seconds
         ("gpus", [0, 1, 2, 3]),
+        ("headroom", [3, 0, 2, 1]),
     ],
 )
 def test_order(objective: str, order: list[int], make_setting: Callable[..., Setting]) -> None:
-    keys = OBJECTIVES[objective].keys(make_setting().context, *scored((2, 4.0), (4, 1.5), (9, 1.0), (10, 1.6)))
+    keys = OBJECTIVES[objective].keys(
+        make_setting().context, *scored((2, 4.0, 2e9), (4, 1.5, 4e9), (9, 1.0, 3e9), (10, 1.6, 1e9))
+    )
 
     assert np.lexsort(keys[::-1]).tolist() == order
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from forerun.search import Request, search
+from forerun.search.order.preferences import PREFERENCES, against
 from forerun.search.order.worth import worth_of
 from forerun.search.request.resolve import resolve
 from forerun.spaces.clusters import load_cluster
@@ -43,19 +44,60 @@ def test_experts_across_racks_count_against_a_strategy(ep: int, share: float) ->
     assert worth_of(context, spread, 1.0, 0.0) - worth_of(context, one, 1.0, 0.0) == pytest.approx(share, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("text", "than", "share"),
-    [
-        ("vpp11 schedule=interleaved", "vpp10 schedule=interleaved", 0.01 + 0.01 * 0.1375),
-        ("vpp2 schedule=zb-v", "vpp2 schedule=interleaved", 0.05),
-        ("schedule=dualpipe", "", 0.1),
-    ],
-)
-def test_what_few_have_trained_with_counts_against_a_strategy(text: str, than: str, share: float) -> None:
-    context = resolve(Request(**FIELDS | {"framework": "generic"}, seq_len=8192)).context
-    rare, known = (parse_strategy(f"tp1 pp2 dp32 mbs1 {words}".strip()) for words in (text, than))
+COUNTED = [
+    ("tp without sequence parallelism", "tp2 dp32 mbs1", "tp2 dp32 mbs1 sp", 0.08),
+    ("cp below 8,192 tokens per rank", "cp2 dp32 mbs1", "dp64 mbs1", 0.03),
+    ("cp with several sequences per micro-batch", "cp2 dp32 mbs2", "cp2 dp32 mbs1", 0.08),
+    ("tp across nodes", "tp16 dp4 mbs1 sp", "tp8 dp8 mbs1 sp", 0.1),
+    ("tp that is no power of two", "tp6 dp8 mbs1 sp", "tp4 dp8 mbs1 sp", 0.08),
+    ("ep across nodes", "dp32 ep16 mbs1", "dp32 ep8 mbs1", 0.02),
+    ("experts cut by etp", "tp2 dp32 etp2 mbs1", "tp2 dp32 mbs1", 0.01),
+    ("optimizer states on every replica", "dp64 mbs1", "dp64 mbs1 zero1", 0.0045),
+    ("more pipeline stages", "pp4 dp16 mbs1", "pp2 dp32 mbs1", 0.003),
+    ("odd number of stages", "pp3 dp16 mbs1", "pp2 dp32 mbs1", 0.01),
+    ("more virtual stages", "pp2 dp32 vpp4 schedule=interleaved", "pp2 dp32 vpp2 schedule=interleaved", 0.01),
+    (
+        "an uncommon number of virtual stages",
+        "pp2 dp32 vpp11 schedule=interleaved",
+        "pp2 dp32 vpp10 schedule=interleaved",
+        0.01,
+    ),
+    (
+        "a schedule that few have trained with",
+        "pp2 dp32 vpp2 schedule=zb-v",
+        "pp2 dp32 vpp2 schedule=interleaved",
+        0.05,
+    ),
+    ("a schedule that few have trained with", "pp2 dp32 schedule=dualpipe", "pp2 dp32", 0.1),
+    (
+        "tokens under computation, which one pair of runs checked",
+        "pp2 dp32 ep2 vpp2 schedule=interleaved with=moe-overlap",
+        "pp2 dp32 ep2 vpp2 schedule=interleaved",
+        0.04,
+    ),
+    ("scattered placement", "pp2 dp32 placement=tp-cp-ep-pp-dp", "pp2 dp32", 0.005),
+    ("recompute", "dp64 recompute=full", "dp64", 0.002),
+    ("uneven stages", "pp2 dp32 split=light-ends", "pp2 dp32", 0.002),
+]
 
-    assert worth_of(context, rare, 1.0, 0.0) - worth_of(context, known, 1.0, 0.0) == pytest.approx(share, abs=1e-4)
+
+@pytest.mark.parametrize(
+    ("words", "text", "than", "share"), COUNTED, ids=[f"{words}: {text}" for words, text, *_ in COUNTED]
+)
+def test_what_practice_avoids_counts_its_share_of_a_step(words: str, text: str, than: str, share: float) -> None:
+    context = resolve(Request(**FIELDS | {"framework": "generic"}, seq_len=8192)).context
+    avoided, usual = parse_strategy(text), parse_strategy(than)
+    found = against(context, avoided, usual)
+
+    assert found[words] == pytest.approx(share)
+    assert worth_of(context, avoided, 1.0, 0.0) - worth_of(context, usual, 1.0, 0.0) == pytest.approx(
+        sum(found.values()) - sum(against(context, usual, avoided).values())
+    )
+
+
+def test_every_preference_is_counted_somewhere() -> None:
+    racks = "ep across racks"
+    assert {one.words for one in PREFERENCES} == {racks, *(words for words, *_ in COUNTED)}
 
 
 def test_states_that_replicas_need_not_share_make_no_row_of_their_own() -> None:
