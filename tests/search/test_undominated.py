@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from forerun.search import search
 from forerun.search.order.first_row import SAFER, undominated_first
+from forerun.search.order.ideas import replaces
 
 ROWS = st.lists(st.tuples(st.floats(1.0, 2.0), st.floats(0.0, 1.0)), min_size=1, max_size=12)
 
@@ -18,6 +19,12 @@ def test_no_row_beats_the_first_in_speed_and_risk(rows: list[tuple[float, float]
     assert sorted([first, *others]) == list(range(len(rows)))
     assert others == sorted(others)
     assert not any(seconds[one] < seconds[first] and risks[one] < risks[first] - SAFER for one in others)
+
+
+def test_a_variant_is_at_most_one_per_cent_slower_and_needs_no_less_memory() -> None:
+    beaten = replaces([1.0, 1.009, 1.009, 1.02, 0.99], [8.0, 8.0, 7.0, 9.0, 9.0])
+
+    assert [beaten(0, place) for place in range(1, 5)] == [True, False, False, False]
 
 
 REQUESTS = (
