@@ -17,6 +17,7 @@ WRITTEN = [
     ("nanotron", "tp2 dp8 mbs1 zero1", "tp_mode: ALL_REDUCE"),
     ("torchtitan-toml", "dp8 mbs2 zero3", 'fsdp_reshard_after_forward = "always"'),
     ("torchtitan-toml", "dp8 mbs2 zero2", 'fsdp_reshard_after_forward = "never"'),
+    ("torchtitan-toml", "pp13 mbs1 split=light-ends", "pipeline_parallel_first_stage_less_layers = 1"),
     ("torchtitan-toml", "pp2 dp4 mbs2 zero2", "local_batch_size = 32"),  # all microbatches of a replica
     ("torchtitan-toml", "pp2 dp4 mbs2 zero2", "pipeline_parallel_microbatch_size = 2"),
     ("accelerate-fsdp", "dp8 mbs2 zero3", "fsdp_reshard_after_forward: true"),
@@ -25,6 +26,7 @@ WRITTEN = [
     ("torch", "dp8 mbs2 zero2", "RESHARD = False"),
     ("deepspeed", "dp8 mbs2 zero3", '"gradient_accumulation_steps": 8'),
     ("maxtext", "tp4 dp4 mbs1 zero3 sp", "per_device_batch_size: 0.25"),
+    ("maxtext", "pp2 tp2 dp2 mbs1 zero3 sp schedule=gpipe", "per_device_batch_size: 16"),
     ("maxtext", "tp4 dp4 mbs1 zero3 sp", "gradient_accumulation_steps: 32"),
 ]
 
