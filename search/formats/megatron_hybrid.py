@@ -74,12 +74,12 @@ def lacking(model: Model) -> list[str]:
 
 
 def _lacking_of_delta(mixers: set[GatedDelta]) -> list[str]:
-    missing = [f"{mixer.name} with ranks, or without a gate" for mixer in mixers if not _plain(mixer)]
+    missing = [f"{mixer.name} with ranks" for mixer in mixers if not _plain(mixer)]
     return [*missing, *(["gated delta rules of several shapes"] if len(mixers) > 1 else [])]
 
 
 def _plain(mixer: GatedDelta) -> bool:
-    return mixer.decay_rank is None and mixer.gate_rank is None and mixer.gated
+    return mixer.decay_rank is None and mixer.gate_rank is None
 
 
 def written_by(framework: str) -> Limit:

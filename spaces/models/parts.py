@@ -64,6 +64,11 @@ class ElementwisePass:
     """Columns of its input."""
 
 
+def passes(form: str, *widths: Width) -> tuple[ElementwisePass, ...]:
+    """Return one operator over each of ``widths``."""
+    return tuple(ElementwisePass(form=form, widths=(width,)) for width in widths)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contraction:
     """A batch of small matrix products ``[m, k] x [k, n]`` inside a core."""

@@ -35,11 +35,11 @@ MIXERS: tuple[Mixer, ...] = (
         heads=HEADS, head_dim=WIDTH, query_rank=24, window=16, output_rank=12, output_groups=4, rate=4, indexer=INDEXER
     ),
     MAMBA2,
-    Mamba(inner=128, state=16, rank=4),
+    Mamba(channels=128, state=16, rank=4),
     GatedDelta(heads=HEADS, key_heads=4, key_head_dim=WIDTH, value_head_dim=WIDTH),
     GatedDelta(heads=4, key_heads=4, key_head_dim=WIDTH, value_head_dim=WIDTH, decay_rank=8, gate_rank=8),
     LightningAttention(heads=HEADS, head_dim=WIDTH),
-    RwkvTimeMix(inner=64),
+    RwkvTimeMix(channels=64),
     ShortConvolution(channels=64, taps=3),
     GatedRecurrence(width=64, blocks=4),
     MatrixLstm(heads=4, key_head_dim=8, value_head_dim=WIDTH),

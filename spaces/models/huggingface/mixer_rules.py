@@ -45,16 +45,15 @@ def mamba2(fields: Fields, attention: Attention | None, *, norm: bool = True) ->
     )
 
 
-def mamba1(fields: Fields, attention: Attention | None, *, norms: bool = False, parts: int = 1) -> Mamba:
+def mamba1(fields: Fields, attention: Attention | None, *, norms: bool = False) -> Mamba:
     """Read Mamba in the spellings of the original, Jamba and Zamba."""
     hidden, expand = fields.size("hidden_size"), fields.optional_size("mamba_expand") or fields.size("expand", 2)
     rank = fields.raw("mamba_dt_rank") or fields.raw("time_step_rank")
     rank = rank if isinstance(rank, int) and not isinstance(rank, bool) else math.ceil(hidden / 16)
     return Mamba(
-        inner=expand * hidden,
+        channels=expand * hidden,
         state=fields.first("mamba_d_state", "state_size"),
         rank=rank,
-        parts=parts,
         convolution=fields.first("mamba_d_conv", "conv_kernel"),
         bias=fields.flag("mamba_proj_bias", False) or fields.flag("use_bias", False),
         convolution_bias=fields.flag("mamba_conv_bias", True) and fields.flag("use_conv_bias", True),
@@ -117,7 +116,7 @@ def _griffin_attention(fields: Fields, attention: Attention) -> Mixer:
 
 
 def _rwkv(fields: Fields, attention: Attention) -> Mixer:
-    return RwkvTimeMix(inner=fields.optional_size("attention_hidden_size") or fields.size("hidden_size"))
+    return RwkvTimeMix(channels=fields.optional_size("attention_hidden_size") or fields.size("hidden_size"))
 
 
 def _parallel_mamba2(fields: Fields, attention: Attention) -> Mixer:

@@ -7,11 +7,74 @@ Vaswani et al. (arXiv 1706.03762); grouped queries: Ainslie et al. (arXiv 2305.1
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from forerun.spaces.models.mixers.indexer import Indexer
-from forerun.spaces.models.mixers.latent import LatentAttention
-from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Softmax, Step, Width, uncut
+from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Scores, Softmax, Step, Width, passes, uncut
 
 Norm: TypeAlias = Literal["head", "width"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Low-rank projections of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    ``query_rank``: None when queries are projected directly. ``rope_head_dim``: part of a head with positions;
+    ``Attention.head_dim`` is the complete query/key head (``nope + rope``).
+    """
+
+    query_rank: int | None
+    key_value_rank: int
+    rope_head_dim: int
+
+    def projections(
+        self, wide: Width, heads: int, head_dim: int, value_head_dim: int, *, bias: bool
+    ) -> tuple[Product, ...]:
+        """Return the products for queries, keys and values, expanded as in training (equations 9 to 19).
+
+        Every tensor rank has complete down-projections and runs them on its own tokens (``parallel_mode="duplicate"``
+        in Megatron-LM); only these have the ``bias`` (``attention_bias`` of DeepSeek).
+        """
+        made = []
+        query = wide
+        if self.query_rank is not None:
+            query = uncut(self.query_rank)
+            made.append(Product(inputs=wide, outputs=(query,), bias=bias, own_tokens=True))
+        made.append(Product(inputs=query, outputs=(Width(count=heads, each=head_dim),)))
+        down = uncut(self.key_value_rank + self.rope_head_dim)
+        made.append(Product(inputs=wide, outputs=(down,), bias=bias, own_tokens=True))
+        expanded = Width(count=heads, each=head_dim - self.rope_head_dim + value_head_dim)
+        made.append(Product(inputs=uncut(self.key_value_rank), outputs=(expanded,)))
+        return tuple(made)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """The indexer of sparse attention, which chooses ``top_k`` keys of each query.
+
+    ``heads`` queries of ``head_dim`` per token are scored against one key per token; the scores are summed over heads.
+    ``weighted``: the heads are weighted by a product of the token. ``shared``: the choice is an earlier layer's. Every
+    tensor rank runs the complete indexer. Source: DeepSeek-V3.2-Exp, technical report, section 2.1.
+    """
+
+    heads: int
+    head_dim: int
+    top_k: int
+    weighted: bool = True
+    shared: bool = False
+
+    def steps(self, query_width: int, hidden: int) -> tuple[Step, ...]:
+        """List projections of queries, key and weights, and the scores of all pairs with the choice of keys."""
+        if self.shared:
+            return ()
+        weights = (uncut(self.heads),) if self.weighted else ()
+        return (
+            Product(inputs=uncut(query_width), outputs=(uncut(self.heads * self.head_dim),)),
+            Product(inputs=uncut(hidden), outputs=(uncut(self.head_dim), *weights)),
+            Scores(heads=self.heads, head_dim=self.head_dim),
+        )
+
+    @property
+    def vectors(self) -> int:
+        """Weight and bias of the key's norm."""
+        return 0 if self.shared else 2 * self.head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +185,7 @@ class Attention:
         chosen = self.indexer.steps(self.latent.query_rank or hidden, hidden) if self.indexer and self.latent else ()
         if self.indexer and not self.latent:
             chosen = self.indexer.steps(hidden, hidden)
-        gated = (ElementwisePass(form="swiglu", widths=(self.output_width,)),) if self.gate else ()
+        gated = passes("swiglu", self.output_width) if self.gate else ()
         return (*self.projections(hidden), *norms, rope, *chosen, core, *gated, self.output(hidden))
 
     def vectors(self, hidden: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ keys of several tokens each: all of them, or an indexer's choice.
 
 from dataclasses import dataclass
 
-from forerun.spaces.models.mixers.indexer import Indexer
+from forerun.spaces.models.mixers.attention import Indexer
 from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Softmax, Step, Width, uncut
 
 

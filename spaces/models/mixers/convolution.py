@@ -6,7 +6,7 @@ of its output (im2col); a depthwise convolution is a pass over memory. Normalisa
 
 from dataclasses import dataclass
 
-from forerun.spaces.models.mixers.elementwise import elementwise
+from forerun.spaces.models.mixers.recurrences import elementwise
 from forerun.spaces.models.parts import ElementwisePass, Kept, Product, Step, uncut
 
 

@@ -182,7 +182,10 @@ class SharedBlocks:
         return ["hybrid" if index % period == offset else "mamba" for index in range(count)]
 
     def _mamba(self, fields: Fields) -> Mixer:
-        return mamba2(fields, None) if self.second else mamba1(fields, None, parts=fields.size("n_mamba_heads", 2))
+        if self.second:
+            return mamba2(fields, None)
+        fields.size("n_mamba_heads", 2)  # parts with their own dt, B and C have equally large products
+        return mamba1(fields, None)
 
     def _block(self, fields: Fields, hidden: int) -> Layer:
         heads = fields.size("num_attention_heads")
