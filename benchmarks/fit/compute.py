@@ -17,7 +17,7 @@ from benchmarks.fit import compute_attention, compute_data, compute_gemm, comput
 from benchmarks.fit.compute_write import write_yaml
 from forerun.simulator.costs.attention import SUSTAINED_EXPONENT
 from forerun.simulator.costs.efficiency import TILE_CLASSES, AttentionEfficiency, GemmEfficiency, StreamEfficiency
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 
 TARGET = Path(__file__).parents[2] / "simulator" / "costs" / "data" / "compute.yaml"
 

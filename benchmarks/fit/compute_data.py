@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

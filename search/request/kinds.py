@@ -30,7 +30,7 @@ from forerun.spaces.strategies import (
     restrict,
     table_of,
 )
-from forerun.spaces.strategies.candidates import strategies_at
+from forerun.spaces.strategies.space import strategies_at
 from forerun.spaces.strategies.stage_laws import broken_laws
 
 if TYPE_CHECKING:

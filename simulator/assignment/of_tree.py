@@ -9,8 +9,7 @@ import numpy as np
 
 from forerun.simulator.assignment.value import Assignment, Placed
 from forerun.simulator.layer.kinds import kind_of_entry, layer_kinds
-from forerun.spaces.models.model import Model
-from forerun.spaces.models.modules import MODULES, module_of
+from forerun.spaces.models.model import MODULES, Model, module_of
 from forerun.spaces.schedules import PipelineShape
 from forerun.spaces.strategies import Context
 from forerun.spaces.trees import TreeStrategies

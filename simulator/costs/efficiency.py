@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import Device, load_device
 from forerun.spaces.documents.package_data import package_yaml
 
 _OTHER = "other"

@@ -9,10 +9,8 @@ from forerun.spaces.clusters.catalogue import (
     simple_cluster,
 )
 from forerun.spaces.clusters.cluster import Cluster, NodeGroup, Overlap
-from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device
-from forerun.spaces.clusters.groups import stage_groups
-from forerun.spaces.clusters.growth import grown
+from forerun.spaces.clusters.device import Device, device_from_mapping, device_names, load_device
+from forerun.spaces.clusters.groups import grown, stage_groups
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.spec import ClusterSpec, HostLinks, Network, ScaleUp, Tier
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS

@@ -8,8 +8,7 @@ from typing import Any
 
 from forerun.spaces.clusters.cluster import Cluster, Overlap
 from forerun.spaces.clusters.description import MOST_DEVICES, spec_from_mapping
-from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.devices import device_from_mapping, device_names, load_device, names_in, read_entry
+from forerun.spaces.clusters.device import Device, device_from_mapping, device_names, load_device, names_in, read_entry
 from forerun.spaces.clusters.groups import groups_from_document
 from forerun.spaces.clusters.levels import levels_from_spec
 from forerun.spaces.clusters.topologies import TOPOLOGY_ENDINGS, read_topology, topology_document

@@ -1,4 +1,11 @@
-"""Clusters with groups of different nodes, and the group of each pipeline stage."""
+"""Clusters with groups of different nodes, and larger networks of catalogued clusters.
+
+A non-blocking tree of switches with r ports has 2 (r/2)^t end points in t tiers; a catalogued network of 16,384 devices
+is one pod of a wider network. Every further tier connects up to 32 of the pods below it (half of the 64 ports of a
+switch; NVIDIA Quantum-2 QM9700, Broadcom Tomahawk 4) and adds the latency of two switches. Bisection is full unless a
+document says otherwise (``network: tiers:``): Llama 3 was trained on pods of 3,072 GPUs with 7 times less between them
+(arXiv 2407.21783, section 3.3.1).
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -6,6 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from forerun.spaces.clusters.cluster import Cluster, NodeGroup
+from forerun.spaces.clusters.levels import levels_from_spec
+from forerun.spaces.clusters.spec import Tier
 from forerun.spaces.documents import Document, validate
 from forerun.spaces.errors import RequestError
 
@@ -93,3 +102,38 @@ def stage_groups(cluster: Cluster, pp: int, devices_per_stage: int) -> tuple[int
             f"(dp * tp * cp), but got pp={pp}; use pp={len(held)} or say stages: of every group"
         )
     return tuple(held)
+
+
+GROWS_FROM = 16_000
+"""Devices of an entry that is a pod: smaller entries are existing machines of known size."""
+PODS = 32
+MOST = 10_000_000
+
+
+def grown(cluster: Cluster, devices: int) -> Cluster:
+    """Return a catalogued cluster extended to at least ``devices`` devices, where its network has a rule.
+
+    Clusters that are large enough, users' clusters, and clusters of fixed size or without a network are unchanged. The
+    assumptions are in ``defaults``.
+    """
+    spec = cluster.spec
+    small = spec is None or spec.network is None or cluster.max_devices < GROWS_FROM or cluster.groups
+    if small or not cluster.catalogued or not cluster.max_devices < devices <= MOST:
+        return cluster
+    assert spec is not None
+    assert spec.network is not None
+    pod = cluster.max_devices // spec.devices_per_node
+    tiers, nodes = [Tier(nodes=pod)], pod * PODS
+    while nodes * spec.devices_per_node < devices:
+        tiers.append(Tier(nodes=nodes))
+        nodes *= PODS
+    network = replace(spec.network, tiers=(*spec.network.tiers, *tiers))
+    wider = replace(spec, max_devices=nodes * spec.devices_per_node, network=network)
+    said = f"network.tiers: {len(tiers)} above {cluster.max_devices} devices (full bisection, as none are stated)"
+    return replace(
+        cluster,
+        spec=wider,
+        max_devices=wider.max_devices,
+        levels=levels_from_spec(wider),
+        defaults=(*cluster.defaults, said),
+    )

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from forerun.spaces.clusters.devices import device_names, read_entry
+from forerun.spaces.clusters.device import device_names, read_entry
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.units import parse_bytes, parse_flops, parse_rate, parse_seconds, with_unit
 

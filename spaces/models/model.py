@@ -3,7 +3,8 @@
 Only facts that change time or memory are kept. Sizes are element counts of the unsharded model.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from forerun.spaces.errors import RequestError
@@ -162,3 +163,48 @@ class Model:
     def layer_count(self) -> int:
         """Number of layers without multi-token-prediction blocks."""
         return sum(layer.count for layer in self.layers if not layer.module)
+
+
+def windowed_layers(layer: Layer, windows: Sequence[int | None]) -> tuple[Layer, ...]:
+    """Return ``layer`` once per entry of ``windows`` (None: full attention), with equal neighbours joined.
+
+    Windowed layers are named ``<name>-window``.
+    """
+    return joined(
+        replace(
+            layer,
+            name=layer.name if window is None else f"{layer.name}-window",
+            count=1,
+            mixer=replace(layer.attention, window=window),
+        )
+        for window in windows
+    )
+
+
+def joined(layers: Iterable[Layer]) -> tuple[Layer, ...]:
+    """Join neighbours of ``layers`` that differ only in their count."""
+    runs: list[Layer] = []
+    for layer in layers:
+        if runs and replace(runs[-1], count=1) == replace(layer, count=1):
+            runs[-1] = replace(runs[-1], count=runs[-1].count + layer.count)
+        else:
+            runs.append(layer)
+    return tuple(runs)
+
+
+MODULES = ("attention", "mlp")
+"""Modules of a layer in execution order. Norms and residual additions belong to the module whose input they compute."""
+
+
+def module_of(layer: Layer, module: str) -> Layer:
+    """Return one module of a layer, with its norms.
+
+    The mixer has the first of two norms (two of three with cross-attention), and the outer two of four; the single norm
+    of a layer belongs to its attention.
+    """
+    if layer.mixer is None or layer.mlp is None:
+        feeding_mlp = layer.norms if layer.mixer is None else 0
+    else:
+        feeding_mlp = layer.norms // (3 if layer.cross_attention is not None else 2)
+    norms = feeding_mlp if module == "mlp" else layer.norms - feeding_mlp
+    return replace(layer, module=module, norms=norms)

@@ -1,6 +1,5 @@
 """Operators as iteration spaces: cuttable axes, and the effect of cuts on every tensor."""
 
-from forerun.spaces.operators.attention import attention_core
 from forerun.spaces.operators.axes import (
     Axis,
     AxisKind,
@@ -13,8 +12,7 @@ from forerun.spaces.operators.axes import (
     spatial_axes,
 )
 from forerun.spaces.operators.graph import OperatorGraph
-from forerun.spaces.operators.linear import linear
-from forerun.spaces.operators.pointwise import pointwise
+from forerun.spaces.operators.layers import attention_core, linear, pointwise
 from forerun.spaces.operators.transformer import ATTENTION_OPERATORS, LayerDegrees, layer_cuts, transformer_layer
 
 __all__ = [

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts
-from forerun.spaces.operators.attention import attention_core
 from forerun.spaces.operators.axes import Axis, AxisKind, Cut, CutOperator, Operand, follow
 from forerun.spaces.operators.graph import OperatorGraph
-from forerun.spaces.operators.linear import linear
-from forerun.spaces.operators.pointwise import pointwise
+from forerun.spaces.operators.layers import attention_core, linear, pointwise
 
 ATTENTION_OPERATORS = frozenset({"norm1", "queries", "keys", "values", "core", "projection", "residual1"})
 """Operators of ``transformer_layer`` in its attention; the others are in its MLP."""

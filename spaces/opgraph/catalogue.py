@@ -6,12 +6,10 @@ from functools import lru_cache, partial
 from forerun.spaces.errors import unknown
 from forerun.spaces.opgraph.families.amoeba import amoebanet_d
 from forerun.spaces.opgraph.families.attention import CONVNEXT, VISION, convnext, vision_transformer
+from forerun.spaces.opgraph.families.convolutional import alexnet, cosmoflow, resnet, unet, vgg
 from forerun.spaces.opgraph.families.inception import inception_v3
 from forerun.spaces.opgraph.families.mobile import EFFICIENT_SCALES, efficientnet, mobilenet_v2
-from forerun.spaces.opgraph.families.plain import alexnet, cosmoflow, vgg
 from forerun.spaces.opgraph.families.recommendation import dlrm_516m
-from forerun.spaces.opgraph.families.residual import resnet
-from forerun.spaces.opgraph.families.unet import unet
 from forerun.spaces.opgraph.model import GraphModel
 
 GENERATORS: Mapping[str, Callable[[], GraphModel]] = {

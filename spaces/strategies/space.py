@@ -2,13 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies.axes import AXES
 from forerun.spaces.strategies.context import Context
-from forerun.spaces.strategies.table import IntArray, StrategyTable
+from forerun.spaces.strategies.software import turned_on
+from forerun.spaces.strategies.strategy import Strategy
+from forerun.spaces.strategies.table import IntArray, StrategyTable, strategy_of
 from forerun.spaces.strategies.walk import LATER, EnumeratedPart, Hopeless, below, enumerated, prefixes
 
 DEGREES = AXES[: AXES.index("etp") + 1]
@@ -72,3 +76,30 @@ class StrategySpace:
     def below_ideas(self, numbers: IntArray) -> StrategyTable:
         """Return the legal candidates of ``IDEA``'s combinations ``numbers`` (ascending, each with a candidate)."""
         return below(self.choices, self.context, numbers, IDEA)
+
+
+def strategy_at(space: StrategySpace, index: int) -> Strategy:
+    """Return candidate number ``index`` of a space, which must be legal."""
+    return strategy_of(values_at(space, index))
+
+
+def values_at(space: StrategySpace, index: int) -> dict[str, int]:
+    """Return the values of candidate ``index``, legal or not, on every axis, on ``dp`` and on ``software``.
+
+    ``dp`` is 0 where the other degrees do not divide the GPUs.
+
+    The index is a mixed-radix number with the first axis as the slowest digit.
+    """
+    values: dict[str, int] = {}
+    for axis in reversed(AXES):
+        index, digit = divmod(index, len(space.choices[axis]))
+        values[axis] = space.choices[axis][digit]
+    dp, rest = divmod(values["gpus"], values["tp"] * values["pp"] * values["cp"])
+    values["dp"] = dp if rest == 0 else 0
+    columns = {axis: np.array([value], dtype=np.int64) for axis, value in values.items()}
+    return {**values, "software": values["switches"] | int(turned_on(columns, space.context)[0])}
+
+
+def strategies_at(space: StrategySpace, indices: Iterable[int]) -> tuple[Strategy, ...]:
+    """Return several candidates, in the order given."""
+    return tuple(strategy_at(space, int(index)) for index in indices)

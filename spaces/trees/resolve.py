@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
-from forerun.spaces.models.modules import MODULES
+from forerun.spaces.models.model import MODULES
 from forerun.spaces.strategies import ALL_REPLICAS, Recompute, Schedule
 from forerun.spaces.trees.names import ranges_text
 from forerun.spaces.trees.units import Unit, own_units, unit_text, units_of, units_text

@@ -105,7 +105,7 @@ class Node:
     layers: tuple[str, ...] | None = None
     """Names, or ranges like "0-15"; None for all layers of the parent."""
     modules: tuple[str, ...] | None = None
-    """Modules of its layers that it configures (``forerun.spaces.models.modules.MODULES``); None: complete layers."""
+    """Modules of its layers that it configures (``forerun.spaces.models.model.MODULES``); None: complete layers."""
     devices: tuple[int, ...] = ()
     """Device numbers in the cluster, with tensor ranks adjacent; () where the node is not a stage."""
     compute: Computation = field(default_factory=Computation)

@@ -15,7 +15,7 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, legal_strategy
 from forerun.spaces.strategies import Software, parse_strategy
-from forerun.spaces.strategies.candidates import strategies_at, values_at
+from forerun.spaces.strategies.space import strategies_at, values_at
 from forerun.spaces.strategies.stage_laws import broken_laws
 from forerun.spaces.strategies.table import axis_values
 

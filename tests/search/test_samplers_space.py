@@ -14,7 +14,7 @@ from forerun.search.request.setting import Setting
 from forerun.simulator import score
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of
-from forerun.spaces.strategies.candidates import strategies_at
+from forerun.spaces.strategies.space import strategies_at
 from forerun.spaces.strategies.staged_size import layouts_of
 from forerun.spaces.strategies.staged_space import StagedSpace
 from forerun.spaces.strategies.stages import layers_per_virtual_stage

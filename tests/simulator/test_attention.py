@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.simulator.costs import ATTENTION_KERNELS, attended_pairs, attention_time_s
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 from forerun.spaces.errors import RequestError
 
 SHAPE: dict[str, Any] = {

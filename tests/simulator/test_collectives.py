@@ -22,7 +22,7 @@ from forerun.simulator.costs.collectives.rule import Collective
 from forerun.simulator.layouts import Transfer, transfer_time_s
 from forerun.spaces.clusters.catalogue import cluster_names, load_cluster
 from forerun.spaces.clusters.cluster import Cluster, Level
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.errors import RequestError
 

@@ -15,8 +15,7 @@ from forerun.simulator.costs import (
     stream_operator_time_s,
     stream_operators,
 )
-from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import Device, load_device
 
 DEVICES = ("a100-sxm4-80", "h100-sxm", "b200-sxm", "l40s", "mi300x", "tpu-v5p")
 KINDS = ("forward", "data_gradient", "weight_gradient", "weight_gradient_half", "weight_gradient_added")

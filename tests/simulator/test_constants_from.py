@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.simulator.costs.efficiency import constants_from
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from forerun.simulator import score
 from forerun.simulator.costs import attention_time_s, device_efficiency, gemm_time_s, stream_operator_time_s
 from forerun.spaces.clusters.catalogue import simple_cluster
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 from forerun.spaces.frameworks import load_framework
 from forerun.spaces.models import load_model
 from forerun.spaces.strategies import Context, parse_strategy, table_of

@@ -8,7 +8,7 @@ import pytest
 from forerun.simulator.costs import ComputeEfficiency, compute_provenance, device_efficiency, gemm_time_s
 from forerun.simulator.costs.efficiency import GemmEfficiency
 from forerun.simulator.costs.gemm import gemm_surface_s
-from forerun.spaces.clusters.devices import device_names, load_device
+from forerun.spaces.clusters.device import device_names, load_device
 from forerun.spaces.errors import RequestError
 
 ONE_TILE = GemmEfficiency(

@@ -11,7 +11,7 @@ from forerun.simulator.costs import (
     stream_operator_time_s,
     stream_operators,
 )
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 from forerun.spaces.errors import RequestError
 
 

@@ -9,7 +9,7 @@ from forerun_examples import moe_model, request
 
 from forerun.simulator import ScoreTable, score
 from forerun.simulator.layer.widths import padded_vocab
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import load_device
 from forerun.spaces.models import parameter_count
 from forerun.spaces.models.model import Attention, FeedForward, Layer, Model
 from forerun.spaces.schedules.catalogue import SCHEDULES

@@ -25,7 +25,7 @@ from forerun.simulator.layer.kinds import layer_kinds
 from forerun.simulator.layer.shard import Shard, shard_of
 from forerun.simulator.layouts import Share, TransferPhase, needs_of
 from forerun.spaces.models import LatentAttention, LayerParameters, Model, layer_parameters
-from forerun.spaces.models.modules import MODULES, module_of
+from forerun.spaces.models.model import MODULES, module_of
 from forerun.spaces.operators import LayerDegrees, layer_cuts, transformer_layer
 from forerun.spaces.strategies import Context, parse_strategy, table_of
 from forerun.spaces.trees import TreeStrategies, flat_of, legal_tree, model_layers, resolve_tree

@@ -9,7 +9,7 @@ from forerun.search import simulate
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.clusters import load_device, resolve_cluster
-from forerun.spaces.clusters.devices import read_entry
+from forerun.spaces.clusters.device import read_entry
 from forerun.spaces.errors import RequestError
 
 ASKED = {"model": "llama2-7b", "global_batch": 64, "seq_len": 512, "gpus": "32"}

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from forerun.spaces.models import LayerParameters, layer_parameters, load_model, model_names
-from forerun.spaces.models.modules import MODULES, module_of
+from forerun.spaces.models.model import MODULES, module_of
 
 
 def test_modules_add_up_to_the_layer() -> None:

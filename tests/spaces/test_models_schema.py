@@ -58,7 +58,7 @@ def test_a_model_of_the_catalogue_needs_no_pydantic() -> None:
     code = "import sys; from forerun.spaces.models import load_model; load_model('llama3-8b'); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    assert "forerun.spaces.models.building" in loaded
+    assert "forerun.spaces.models.catalogue" in loaded
     assert "pydantic" not in loaded
 
 

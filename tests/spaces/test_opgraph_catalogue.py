@@ -16,7 +16,7 @@ from forerun.spaces.opgraph import (
 )
 from forerun.spaces.opgraph.builder import Builder
 from forerun.spaces.opgraph.families.amoeba import PUBLISHED, amoebanet_d
-from forerun.spaces.opgraph.families.residual import resnet
+from forerun.spaces.opgraph.families.convolutional import resnet
 
 
 @pytest.mark.parametrize("name", graph_model_names())

@@ -6,7 +6,7 @@ import pytest
 
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.clusters.catalogue import cluster_names
-from forerun.spaces.clusters.devices import device_names, load_device, read_entry
+from forerun.spaces.clusters.device import device_names, load_device, read_entry
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.frameworks import FrameworkProfile, all_switches, framework_names, load_framework
 from forerun.spaces.frameworks.hardware import UNSTATED, DeviceKind, Hardware, device_kinds

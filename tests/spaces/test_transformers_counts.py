@@ -12,7 +12,7 @@ import pytest
 
 from forerun.spaces.models import FeedForward, Model, parameter_count
 from forerun.spaces.models.huggingface import convert_config
-from forerun.spaces.models.huggingface.families.registry import families
+from forerun.spaces.models.huggingface.convert import families
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "transformers_counts.jsonl").read_text().splitlines()]
 

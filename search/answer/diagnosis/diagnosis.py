@@ -20,7 +20,7 @@ from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import RULES, StrategySpace
-from forerun.spaces.strategies.candidates import values_at
+from forerun.spaces.strategies.space import values_at
 from forerun.spaces.units import format_count, format_seconds
 
 TOP_BLOCKERS = 3

@@ -12,7 +12,7 @@ from forerun.simulator import score as simulator_score
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.schedules.catalogue import virtual
 from forerun.spaces.strategies import Context, Strategy, StrategySpace, StrategyTable
-from forerun.spaces.strategies.candidates import strategies_at
+from forerun.spaces.strategies.space import strategies_at
 
 KEPT = 24
 """Number of feasible starts, and of starts that almost fit."""

@@ -9,7 +9,7 @@ from forerun.search.explore.trees.judge import Judge, WithoutHosted
 from forerun.search.explore.trees.tree_search import row_of, tree_text
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
-from forerun.spaces.strategies.candidates import strategies_at
+from forerun.spaces.strategies.space import strategies_at
 from forerun.spaces.trees.vary import Variation
 
 LARGEST = 20_000_000

@@ -10,8 +10,7 @@ from forerun.search.measured.validate.facts import Facts
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.clusters.catalogue import simple_cluster
 from forerun.spaces.clusters.cluster import Cluster
-from forerun.spaces.clusters.device import Device
-from forerun.spaces.clusters.devices import load_device
+from forerun.spaces.clusters.device import Device, load_device
 from forerun.spaces.errors import RequestError
 
 GBIT_BYTES = 1e9 / 8

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 
 from forerun.search.measured.validate.vocabulary import first, tables
-from forerun.spaces.clusters.devices import device_names
+from forerun.spaces.clusters.device import device_names
 from forerun.spaces.strategies.axes import MODULES
 from forerun.spaces.workload import PRECISIONS
 

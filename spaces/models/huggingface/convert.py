@@ -1,22 +1,90 @@
 """Conversion of a ``config.json`` to a model, with its ignored fields and its filled-in values."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, nearest
-from forerun.spaces.models.huggingface.defaults import class_defaults
-from forerun.spaces.models.huggingface.families.registry import (
-    UNKNOWN,
-    class_types,
-    families,
-    known_types,
-    missing_operators,
-    with_parts,
-)
-from forerun.spaces.models.huggingface.fields import Fields
-from forerun.spaces.models.huggingface.harmless import HARMLESS, changes_cost
+from forerun.spaces.models.huggingface.decoder import Decoder
+from forerun.spaces.models.huggingface.families.classifiers import classifiers
+from forerun.spaces.models.huggingface.families.encoder_decoders import encoder_decoders
+from forerun.spaces.models.huggingface.families.multimodal import multimodal
+from forerun.spaces.models.huggingface.families.other_vision_language import OTHER_VISION_LANGUAGE
+from forerun.spaces.models.huggingface.families.pairs import CROSS_ATTENDING, DUAL_ENCODERS
+from forerun.spaces.models.huggingface.families.part_readers import Reader, texts
+from forerun.spaces.models.huggingface.fields import Fields, class_defaults
+from forerun.spaces.models.huggingface.tables import public, token_encoders
 from forerun.spaces.models.model import Model
+
+
+@cache
+def with_parts() -> Mapping[str, Reader]:
+    """Return the families with nested configurations of text and encoder, by model type."""
+    return {**multimodal(), **DUAL_ENCODERS, **CROSS_ATTENDING, **OTHER_VISION_LANGUAGE}
+
+
+@cache
+def families() -> Mapping[str, Reader]:
+    """Return all families by model type."""
+    return {
+        **texts(),
+        **public(token_encoders()),
+        **public(encoder_decoders()),
+        **public(classifiers()),
+        **with_parts(),
+    }
+
+
+UNKNOWN = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
+"""Reader of unknown types: a Llama-like decoder, with experts and latent attention if the configuration names them."""
+
+
+@cache
+def class_types() -> Mapping[str, str]:
+    """Return the model types of classes, for configurations without a type."""
+    return dict(package_yaml("forerun.spaces.models.huggingface", "data", "classes.yaml"))
+
+
+@cache
+def missing_operators() -> Mapping[str, str]:
+    """Return the missing operator of each model type that cannot be read."""
+    operators = package_yaml("forerun.spaces.models.huggingface", "data", "missing_operators.yaml")
+    return {kind: operator for operator, kinds in operators.items() for kind in kinds}
+
+
+def known_types() -> tuple[str, ...]:
+    """Return the known values of ``model_type``, sorted."""
+    return tuple(sorted(families()))
+
+
+HARMLESS = frozenset(
+    name
+    for names in package_yaml("forerun.spaces.models.huggingface", "data", "harmless_fields.yaml").values()
+    for name in names
+)
+
+# Endings of names with one meaning in all parts of a configuration.
+_ENDINGS = re.compile(
+    r"((^|_)(ids?|token_ids?|token_index|dropout|dropout_rate|dropout_prob)|_token|_index_token|_drop|_eps|_epsilon|^eps|_coef|_coeff|"
+    r"_initializer_factor|_init_range|_init_std|_init_value|^init_std|initializer_range|initializer_cutoff_factor|"
+    r"initializer_factor|_initializer_range|_rope_theta|rope_theta|_base_freq|_swiglu_limit|swiglu_limit|swiglu_alpha|"
+    r"activation_function|_act_fn|_activation|_loss_weight|_jitter|_noise|_clip_threshold|_softcap|_layerdrop|"
+    r"_hidden_act|_in_fp32|_kernel_dtype|_ssm_dtype|_cache_dtype|_variance_scale)$"
+)
+
+
+def changes_cost(name: str, value: object) -> bool:
+    """Check whether an unread field may change cost.
+
+    A field may change cost if its value is neither a text nor empty, and neither its name nor its ending is harmless.
+    """
+    if name in HARMLESS or name.startswith("_") or _ENDINGS.search(name):
+        return False
+    return not isinstance(value, str) and bool(value)
+
 
 # The language model of a multimodal configuration whose other parts are not known; these keys of the outer level count
 # for it too.

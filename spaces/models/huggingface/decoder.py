@@ -10,9 +10,8 @@ from forerun.spaces.models.huggingface.attentions import attention_of
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.formulas import Count
 from forerun.spaces.models.huggingface.layer_types import CHUNKED, FULL, SLIDING, Pattern, layer_types
-from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers.attention import Norm
-from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model, joined
 from forerun.spaces.models.parts import Mixer
 
 Switch: TypeAlias = bool | str

@@ -1,10 +1,12 @@
 """Typed access to the fields of a configuration, with a record of read and filled-in fields."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from forerun.spaces.documents.package_data import package_text
 from forerun.spaces.errors import RequestError, nearest
-from forerun.spaces.models.huggingface.defaults import class_defaults
 
 # One meaning, several spellings: `attribute_map` of transformers, and names used by model repositories.
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -50,6 +52,16 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 LARGEST_SIZE = 2**31
 MOST_LAYERS = 10_000
+
+
+def class_defaults(model_type: str) -> Mapping[str, Any]:
+    """Return the numbers and flags of the class of ``model_type``; empty for an unknown type."""
+    return _table().get(model_type, {})
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    return dict(json.loads(package_text("forerun.spaces.models.huggingface", "defaults.json")))
 
 
 class Fields:

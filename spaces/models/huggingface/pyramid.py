@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.towers import Image, square
-from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import Attention, Convolution, Convolutions
-from forerun.spaces.models.model import FeedForward, Layer, Model
+from forerun.spaces.models.model import FeedForward, Layer, Model, joined
 
 IMAGE = 224
 """Default side of an image, that of ImageNet training (arXiv 1409.4842, section 6)."""

@@ -10,9 +10,8 @@ from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.pyramid import sizes
 from forerun.spaces.models.huggingface.tables import towers
 from forerun.spaces.models.huggingface.towers import Image
-from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import Convolution, Convolutions
-from forerun.spaces.models.model import FeedForward, Layer
+from forerun.spaces.models.model import FeedForward, Layer, joined
 from forerun.spaces.models.shapes import default_head_dim
 
 _SPEECH_TOKENS = 1500

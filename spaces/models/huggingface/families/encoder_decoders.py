@@ -13,8 +13,7 @@ from forerun.spaces.models.huggingface.attentions import multi_head
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.formulas import Count, Formula
 from forerun.spaces.models.huggingface.tables import table
-from forerun.spaces.models.layer_runs import joined
-from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model, joined
 from forerun.spaces.models.shapes import default_head_dim
 
 _T5_HARMLESS = (

@@ -10,9 +10,8 @@ from forerun.spaces.models.huggingface.layer_types import FULL, layer_types
 from forerun.spaces.models.huggingface.pyramid import Pyramid, PyramidTower, sizes
 from forerun.spaces.models.huggingface.tables import towers
 from forerun.spaces.models.huggingface.towers import Image
-from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import ShortConvolution
-from forerun.spaces.models.model import FeedForward
+from forerun.spaces.models.model import FeedForward, joined
 
 _DOTS_EXPERTS = (*[-1] * 25, *range(4, 65, 4), 64)
 """Default experts of each layer of dots3.note's encoder (its class in transformers)."""

@@ -15,9 +15,8 @@ from forerun.spaces.models.huggingface.decoder import Decoder
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
 from forerun.spaces.models.huggingface.mixer_rules import mamba1, mamba2
 from forerun.spaces.models.huggingface.mixtures import Experts
-from forerun.spaces.models.layer_runs import joined
 from forerun.spaces.models.mixers import Attention
-from forerun.spaces.models.model import FeedForward, Layer, Model
+from forerun.spaces.models.model import FeedForward, Layer, Model, joined
 from forerun.spaces.models.parts import Mixer
 
 _BIASED = Decoder(query_key_value_bias="attention_bias", output_bias="attention_bias")

@@ -6,9 +6,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from forerun.spaces.models.huggingface.families.connectors import RESAMPLERS, Resampler, projector_of
 from forerun.spaces.models.huggingface.families.part_readers import read_encoder, text_defaults, text_reader
-from forerun.spaces.models.huggingface.families.projectors import projector_of
-from forerun.spaces.models.huggingface.families.resamplers import RESAMPLERS, Resampler
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.formulas import Count
 from forerun.spaces.models.huggingface.tables import table

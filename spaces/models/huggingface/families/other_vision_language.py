@@ -8,8 +8,7 @@ from forerun.spaces.models.huggingface.families.multimodal import multimodal
 from forerun.spaces.models.huggingface.families.part_readers import Reader, text_defaults, text_reader
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.tables import decoders, token_encoders, towers
-from forerun.spaces.models.layer_runs import joined
-from forerun.spaces.models.model import Layer, Model
+from forerun.spaces.models.model import Layer, Model, joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

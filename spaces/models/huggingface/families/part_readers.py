@@ -5,12 +5,11 @@ from functools import cache
 from typing import Any, Protocol
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.huggingface.defaults import class_defaults
 from forerun.spaces.models.huggingface.families.audio_encoders import AUDIO_ENCODERS
 from forerun.spaces.models.huggingface.families.encoder_decoders import encoder_decoders
 from forerun.spaces.models.huggingface.families.image_encoders import IMAGE_ENCODERS
 from forerun.spaces.models.huggingface.families.irregular_decoders import IRREGULAR
-from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.fields import Fields, class_defaults
 from forerun.spaces.models.huggingface.tables import decoders, public, token_encoders, towers
 from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.model import Model
