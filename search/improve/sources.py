@@ -139,7 +139,7 @@ def model_source(
 def _graph(request: "Request", gpus: int, batch: int) -> ImproveSource:
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import of_operator_graph
-    from forerun.simulator.improve.from_graph import graph_step
+    from forerun.simulator.improve.from_prediction import graph_step
 
     setting = of_operator_graph(resolve(request))
     step = graph_step(setting.context, ranks=gpus, batch=batch)
@@ -166,7 +166,7 @@ def _other_precisions(
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import of_operator_graph
     from forerun.simulator.improve import simulate
-    from forerun.simulator.improve.from_graph import graph_step
+    from forerun.simulator.improve.from_prediction import graph_step
 
     before_s = simulate(step, rule_plan(step, rule)).step_s
     found = []
@@ -202,7 +202,7 @@ def _transformer(request: "Request", text: str) -> ImproveSource:
     from forerun.search.request.resolve import resolve
     from forerun.search.request.setting import legal_strategy, of_transformer
     from forerun.simulator import score
-    from forerun.simulator.improve.from_strategy import strategy_step
+    from forerun.simulator.improve.from_prediction import strategy_step
 
     setting = of_transformer(resolve(request))
     legal = legal_strategy(setting, text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from forerun.simulator.memory.risk import share_at
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import USABLE
-from forerun.simulator.opgraph.largest_batch import largest_batch
+from forerun.simulator.opgraph.memory import largest_batch
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.errors import RequestError

@@ -213,7 +213,7 @@ def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list
         return _transformer(request, cluster, batch, defaults)
     if request.seq_len is not None:
         raise RequestError(f"--seq-len belongs to transformers; {request.model} has none")
-    from forerun.simulator.modes.graph_profiles import graph_profile
+    from forerun.simulator.modes.model_profiles import graph_profile
     from forerun.simulator.opgraph import GraphContext
     from forerun.spaces.opgraph import load_graph_model
     from forerun.spaces.opgraph.profile import default_precision
@@ -230,7 +230,7 @@ def _catalogued(request: ScaleRequest, cluster: "Cluster | None", defaults: list
 
 
 def _transformer(request: ScaleRequest, cluster: "Cluster", batch: int, defaults: list[str]) -> GradientProfile:
-    from forerun.simulator.modes.transformer_profiles import transformer_profile
+    from forerun.simulator.modes.model_profiles import transformer_profile
     from forerun.spaces.frameworks import load_framework
     from forerun.spaces.models import resolve_model
     from forerun.spaces.opgraph import graph_model_names

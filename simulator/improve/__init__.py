@@ -1,8 +1,7 @@
 """Improvements of a data-parallel step: buckets, fusions, pieces, recomputation, and what-if questions."""
 
 from forerun.simulator.improve.buckets import best_buckets
-from forerun.simulator.improve.defaults import RULES, BucketRule, best_cap, rule_of, rule_plan
-from forerun.simulator.improve.search import Improvement, improve
+from forerun.simulator.improve.search import RULES, BucketRule, Improvement, best_cap, improve, rule_of, rule_plan
 from forerun.simulator.improve.step import Op, RankStep, StepPlan, simulate
 from forerun.simulator.improve.what_if import WhatIf, group_plan, what_ifs
 from forerun.simulator.improve.wires import LineWire, ServerWire

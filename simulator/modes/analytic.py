@@ -19,8 +19,7 @@ from forerun.simulator.modes.mode import TrainingMode
 from forerun.simulator.modes.network import ModeNetwork
 from forerun.simulator.modes.prediction import ModePrediction
 from forerun.simulator.modes.profile import GradientProfile
-from forerun.simulator.modes.queueing import ClosedNetwork, mean_value_analysis, mean_value_classes
-from forerun.simulator.modes.server_loads import server_loads
+from forerun.simulator.modes.queueing import ClosedNetwork, mean_value_analysis, mean_value_classes, server_loads
 from forerun.simulator.opgraph.messages import Messages, exposed_s
 from forerun.spaces.errors import RequestError
 

@@ -1,4 +1,4 @@
-"""The context of a split's score: model, cluster, framework and workload."""
+"""The context of a split's score: model, cluster, framework and workload, with its input and the host's pace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,6 @@ import numpy as np
 
 from forerun.simulator.costs import passes_time_s
 from forerun.simulator.opgraph.compute import Local, OperatorCosts, OperatorTimes, activation_bytes
-from forerun.simulator.opgraph.host_pace import in_order, paced
 from forerun.simulator.opgraph.layers import Floats, Layers, layers_of
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.opgraph import GraphModel, Kind, Operator
@@ -181,3 +180,43 @@ class GraphContext:
     def nodes(self, devices_N: Floats) -> Floats:
         """Return the number of nodes with ``devices_N`` devices."""
         return np.ceil(devices_N / self.cluster.devices_per_node)
+
+
+def paced(forward_NL: Floats, backward_NL: Floats, launched_NL: Floats, host_N: Floats) -> tuple[Floats, Floats]:
+    """Return forward and backward seconds of every operator with its waits for the host, for N passes over L operators.
+
+    ``launched_NL``: 1 for operators that the host issues, in both directions; other operators wait for nothing.
+    ``host_N``: seconds in which the host issues an entire pass at an even pace, calls between operators included.
+    """
+    kernels = np.concatenate([forward_NL, backward_NL[:, ::-1]], axis=1)
+    took = in_order(kernels, np.concatenate([launched_NL, launched_NL[:, ::-1]], axis=1), host_N)
+    count = forward_NL.shape[1]
+    return took[:, :count], took[:, : count - 1 : -1]
+
+
+def in_order(kernels_NL: Floats, launched_NL: Floats, host_N: Floats) -> Floats:
+    """Return the seconds as in ``paced``, of operators that run once, in the order of the columns."""
+    before = np.cumsum(launched_NL, axis=1) - launched_NL
+    each = host_N / np.maximum(launched_NL.sum(axis=1), 1.0)
+    done = np.cumsum(kernels_NL, axis=1)
+    lead = np.where(launched_NL > 0, before * each[:, None] - (done - kernels_NL), 0.0)
+    # The host issues the first kernel at the start of the pass: no lead is less than zero.
+    waited = np.maximum.accumulate(np.maximum(lead, 0.0), axis=1)
+    return np.asarray(kernels_NL + np.diff(waited, axis=1, prepend=0.0))
+
+
+def own_input_s(context: GraphContext, samples: Floats | float) -> Floats:
+    """Return the seconds to load and decode samples from the host for one device; 0 where the rate is unknown."""
+    counts = np.asarray(samples, dtype=np.float64)
+    rate = context.cluster.device.host_bytes_per_s
+    elements = float(np.prod(context.model.input))
+    return counts * elements * context.width / rate if rate else np.zeros_like(counts)
+
+
+def stored_input_s(context: GraphContext, samples: Floats | float) -> Floats:
+    """Return the seconds to read samples from storage for one node, in stored form; 0 where storage never limits."""
+    counts, model = np.asarray(samples, dtype=np.float64), context.model
+    if context.profile.storage_bytes_per_s is None:
+        return np.zeros_like(counts)
+    stored = model.stored_bytes if model.stored_bytes is not None else 4.0 * float(np.prod(model.input))
+    return counts * stored / context.profile.storage_bytes_per_s

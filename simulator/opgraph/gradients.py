@@ -7,8 +7,8 @@ import numpy as np
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.groups import part_strides, per_shape, replica_strides
-from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats, added
+from forerun.simulator.opgraph.memory import Held
 from forerun.simulator.opgraph.messages import (
     Filling,
     Messages,

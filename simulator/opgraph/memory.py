@@ -1,14 +1,64 @@
-"""Peak memory of one device: parameters and their states, activations kept for the backward pass, working set."""
+"""Peak memory of one device, and the largest batch that fits.
 
-from dataclasses import dataclass
+The parts are parameters and their states, activations kept for the backward pass (``footprint``), and the working set.
+"""
+
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.candidates import Candidates, candidates_of
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
-from forerun.simulator.opgraph.held import Held
+from forerun.simulator.opgraph.footprint import SplitFootprint, split_footprint
 from forerun.simulator.opgraph.layers import Floats
-from forerun.spaces.opgraph.split import Mode
+from forerun.spaces.errors import RequestError
+from forerun.spaces.opgraph.split import Mode, Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Parameters and activations of the fullest device of every row.
+
+    Parameters: ``dense_N``: changed by every step; ``tables_N``: embedding tables, of which a step changes the
+    looked-up rows; ``rows_N``: copied tables whose gradients are kept until replicas have exchanged them (other table
+    gradients are consumed at once). Elements per sample: ``kept_N``: kept for the backward pass; ``beyond_N``: the
+    excess over ``kept_N`` at its peak.
+    """
+
+    dense_N: Floats
+    tables_N: Floats
+    rows_N: Floats
+    kept_N: Floats
+    beyond_N: Floats
+
+
+def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) -> Held:
+    """Return the memory of the fullest device of every row; ``stages``: the fullest stage of pipeline rows."""
+    known: dict[tuple[object, ...], SplitFootprint] = {}
+    rows: list[SplitFootprint] = []
+    for split in c.splits:
+        # A device's part depends on the replicas only where they share layers or tables.
+        replicas = split.replicas if split.mixed or split.spread else 1
+        key = (split.mode, split.parts, split.grid, replicas, split.mixed, split.spread)
+        if key not in known:
+            own = Split() if split.mode is Mode.PIPELINE else replace(split, segments=1, replicas=replicas)
+            known[key] = split_footprint(context.model, own)
+        rows.append(known[key])
+    tables = context.model.tables
+    looked_up = np.sum([context.sent_elements(table, c.batch_N) for table in tables], axis=0) if tables else 0.0
+    flat = Held(
+        dense_N=np.array([row.dense for row in rows]),
+        tables_N=np.array([row.tables for row in rows]),
+        rows_N=np.where(~c.spread_N & (c.replicas_N > 1), looked_up, 0.0),
+        kept_N=np.array([row.kept for row in rows]),
+        beyond_N=np.array([row.beyond for row in rows]),
+    )
+    if stages is None:
+        return flat
+    pipeline = c.is_mode(Mode.PIPELINE)
+    names = [field.name for field in fields(Held)]
+    return Held(**{name: np.where(pipeline, getattr(stages, name), getattr(flat, name)) for name in names})
+
 
 RESERVE_BYTES = 0.8 * 2.0**30
 """Context of the driver and the libraries, and the largest workspace of a convolution library. The values are usual on
@@ -57,3 +107,29 @@ def graph_memory(context: GraphContext, c: Candidates, held: Held) -> GraphMemor
 def bucket_bytes(context: GraphContext, gradient_bytes: Floats, sharing: Floats) -> Floats:
     """Return the bytes of gradient buckets, where several devices share gradients."""
     return np.where(sharing > 1, np.minimum(context.profile.bucket_bytes * 2, gradient_bytes), 0.0)
+
+
+_DOUBLINGS = 24
+_COPIES = 2
+"""Number of replicas, more than one so that gradient buckets count."""
+
+
+def largest_batch(context: GraphContext) -> int:
+    """Return the largest power of two of samples on each device that fits into its memory.
+
+    Raises
+    ------
+    RequestError
+        Not even one sample fits.
+    """
+    counts = [2**power for power in range(_DOUBLINGS)]
+    c = candidates_of([Split(replicas=_COPIES)] * _DOUBLINGS, [_COPIES * count for count in counts])
+    peak = graph_memory(context, c, held_by(context, c)).peak_bytes
+    fitting = int(np.count_nonzero(peak <= context.memory_limit_bytes))
+    if not fitting:
+        limit = context.memory_limit_bytes / 2**30
+        raise RequestError(
+            f"max/gpu needs room for one sample of {context.model.name} on a device, but that takes "
+            f"{peak[0] / 2**30:.1f} of {limit:.1f} GiB; write the batch, so that splits may share it"
+        )
+    return int(counts[fitting - 1])

@@ -14,9 +14,8 @@ import numpy as np
 
 from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, needs_of, transfer_time_s
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
+from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext, own_input_s, stored_input_s
 from forerun.simulator.opgraph.footprint import beyond_kept, footprint
-from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, rendezvous_s, straggler_wait_s

@@ -8,14 +8,12 @@ from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import Candidates, candidates_of
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import GraphContext
+from forerun.simulator.opgraph.context import GraphContext, own_input_s, stored_input_s
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
 from forerun.simulator.opgraph.gradients import Gradients, gradients
-from forerun.simulator.opgraph.held import held_by
-from forerun.simulator.opgraph.input import own_input_s, stored_input_s
 from forerun.simulator.opgraph.layers import Floats, added
-from forerun.simulator.opgraph.memory import GraphMemory, graph_memory
+from forerun.simulator.opgraph.memory import GraphMemory, graph_memory, held_by
 from forerun.simulator.opgraph.stages import Stages, pipeline_stages
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode, Split

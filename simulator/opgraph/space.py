@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import candidates_of
 from forerun.simulator.opgraph.context import GraphContext
-from forerun.simulator.opgraph.held import held_by
-from forerun.simulator.opgraph.memory import graph_memory
+from forerun.simulator.opgraph.memory import graph_memory, held_by
 from forerun.simulator.opgraph.table import SplitTable, table_of_splits
 from forerun.spaces.divisors import divisors
 from forerun.spaces.opgraph import GraphModel, Kind

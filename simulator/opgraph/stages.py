@@ -16,9 +16,8 @@ from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.gradients import exchanged_bytes, hidden_exchange_s, wire_s
 from forerun.simulator.opgraph.groups import stage_strides
-from forerun.simulator.opgraph.held import Held
 from forerun.simulator.opgraph.layers import Floats
-from forerun.simulator.opgraph.memory import bucket_bytes
+from forerun.simulator.opgraph.memory import Held, bucket_bytes
 from forerun.simulator.opgraph.messages import Messages, reduce_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.sends import NOTHING, crossing_messages, drained_s, sends_of
 from forerun.simulator.opgraph.shared_ports import rings_of, shared_s

@@ -22,7 +22,7 @@ from forerun.simulator.calibration import (
     fit,
 )
 from forerun.simulator.calibration.evidence import DOUBT, FREEDOM
-from forerun.simulator.calibration.left_out import left_out
+from forerun.simulator.calibration.fit import left_out
 from forerun.simulator.calibration.mixture import Covariances, log_density, restored, shares_of, weighed
 from forerun.simulator.calibration.residual import Features
 from forerun.spaces.strategies import table_of

@@ -11,8 +11,7 @@ from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import EventResult, StepCosts, simulate_costs, step_costs
 from forerun.simulator.events.engine.live_run import LiveRun
 from forerun.simulator.events.step import steady
-from forerun.simulator.events.step.lengths import step_uses
-from forerun.simulator.events.step.steady import step_figures
+from forerun.simulator.events.step.steady import step_figures, step_uses
 from forerun.simulator.events.step.strategy_step import step_use
 from forerun.spaces.strategies import parse_strategy
 

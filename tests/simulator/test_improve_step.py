@@ -22,7 +22,7 @@ from forerun.simulator.improve import (
     what_ifs,
 )
 from forerun.simulator.improve.memory import fit_memory, split_batch
-from forerun.simulator.improve.partial import GraphTimes
+from forerun.simulator.improve.run_questions import GraphTimes
 from forerun.simulator.improve.step import coarse, memory_bytes, spread
 from forerun.spaces.errors import InfeasibleError, RequestError
 from forerun.spaces.opgraph.profile import load_graph_profile

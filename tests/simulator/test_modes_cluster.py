@@ -7,7 +7,7 @@ import pytest
 from forerun.simulator.costs import collective_time_s
 from forerun.simulator.modes import TrainingMode, analytic_prediction
 from forerun.simulator.modes.events import event_prediction
-from forerun.simulator.modes.graph_profiles import graph_profile
+from forerun.simulator.modes.model_profiles import graph_profile
 from forerun.simulator.modes.network import ClusterNetwork
 from forerun.simulator.modes.profile import GradientProfile
 from forerun.simulator.opgraph import GraphContext

@@ -11,8 +11,8 @@ from profiles import tries
 from forerun.simulator.costs import collective_time_s, passes_time_s, point_to_point_time_s
 from forerun.simulator.opgraph import PHASES, GraphContext, score_splits
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.cuts import balanced_cuts
 from forerun.simulator.opgraph.layers import layers_of
+from forerun.simulator.opgraph.stage_cuts import balanced_cuts
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.opgraph import WEIGHTED, GraphModel, load_graph_model

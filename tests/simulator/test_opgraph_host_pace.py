@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from forerun.search.opgraph.what_if import stronger
 from forerun.simulator.opgraph import GraphContext
+from forerun.simulator.opgraph.context import paced
 from forerun.simulator.opgraph.events.scores import simulate_split
-from forerun.simulator.opgraph.host_pace import paced
 from forerun.simulator.opgraph.score import score_splits
 from forerun.spaces.clusters import load_cluster
 from forerun.spaces.opgraph import load_graph_model

@@ -18,9 +18,8 @@ from forerun.simulator.replay import (
     write_timeline,
 )
 from forerun.simulator.replay.graph import build_graphs
-from forerun.simulator.replay.intervals import covered, joined, length, outside, union
 from forerun.simulator.replay.learned import fit_line, shared_seconds
-from forerun.simulator.replay.shares import blame
+from forerun.simulator.replay.shares import blame, covered, joined, length, outside, union
 from forerun.simulator.replay.trace import SpanKind
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.simulator.replay.readers.dpro import read_dpro
-from forerun.simulator.replay.readers.rings import rings_beside
+from forerun.simulator.replay.readers.dpro import read_dpro, rings_beside
 from forerun.spaces.errors import RequestError
 
 LOG = """\

@@ -11,7 +11,7 @@ from forerun.simulator.events import EventResult, execute
 from forerun.simulator.layouts import Transfer, TransferPhase
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.events import Buckets, GraphPlan, graph_plan, simulate_plan
-from forerun.simulator.opgraph.events.compile import compile_graph
+from forerun.simulator.opgraph.events.graph_step import compile_graph
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.messages import Filling
 from forerun.spaces.operators import AxisKind

@@ -13,10 +13,9 @@ from forerun.search.files.documents import dump_json
 from forerun.simulator.improve.operator_changes import OperatorChange, changed_steps
 from forerun.simulator.replay import Analysis, analyse_files, find_traces, summary, write_timeline
 from forerun.simulator.replay.analysis import PHASES
-from forerun.simulator.replay.gaps import largest_gaps
 from forerun.simulator.replay.graph import ReplayGraph
 from forerun.simulator.replay.learned import served_exchanges
-from forerun.simulator.replay.statistics import OperatorUse, operator_differences, operator_uses
+from forerun.simulator.replay.statistics import OperatorUse, largest_gaps, operator_differences, operator_uses
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.files import csv_text, write_text

@@ -21,8 +21,7 @@ from forerun.simulator.events.engine.kinds import GATHER, HOST, REDUCE, SEND, ST
 from forerun.simulator.events.step.contention import SharedLinks
 from forerun.simulator.events.step.disturb import Draws
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
-from forerun.simulator.events.step.host_copies import HostCopies, host_traffic
-from forerun.simulator.events.step.pass_traffic import PassTraffic, stage_tag
+from forerun.simulator.events.step.host_copies import HostCopies, PassTraffic, host_traffic, stage_tag
 from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
 from forerun.spaces.schedules import Action, Pass
 

@@ -6,13 +6,37 @@ few buffers of layers (``COPY_AHEAD``).
 
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from forerun.simulator.assignment.costs import StepCosts
 from forerun.simulator.assignment.host import COPY_AHEAD
 from forerun.simulator.events.engine.graph import EventGraph, Tag
 from forerun.simulator.events.engine.kinds import COPY
-from forerun.simulator.events.step.pass_traffic import PassTraffic
 from forerun.spaces.schedules import Action, Pass
+
+
+class PassTraffic(NamedTuple):
+    """Traffic of one kind during one pass; a tuple, since a step creates one for every pass of every device."""
+
+    zero: int
+    """ZeRO stage that causes it."""
+    buckets: int
+    """Number of its parts, each of which overlaps one segment of the pass."""
+    reduced_s: float
+    """Seconds of gradient reduction caused by the pass."""
+    gathered_s: float
+    """Seconds of parameter gathers before the pass."""
+    copied_s: float = 0.0
+    """Seconds of copies of parameters from the host before the pass."""
+    kept_s: float = 0.0
+    """Seconds of copies of activations to the host after a forward pass, or back before a backward pass."""
+    kept_bytes: float = 0.0
+    """Bytes of these activations."""
+
+
+def stage_tag(zero: int, traffic: Sequence[PassTraffic]) -> tuple[object, ...]:
+    """Return the part of a tag that distinguishes the traffic of ZeRO stages during one pass."""
+    return (f"zero{zero}",) if len(traffic) > 1 else ()
 
 
 def host_traffic(costs: StepCosts, action: Action) -> list[PassTraffic]:

@@ -22,7 +22,7 @@ from forerun.simulator.events.export.chakra_nodes import (
     write_device,
     write_groups,
 )
-from forerun.simulator.opgraph.events.compile import CompiledStep, compile_graph
+from forerun.simulator.opgraph.events.graph_step import CompiledStep, compile_graph
 from forerun.simulator.opgraph.events.plan import GraphPlan, Move
 from forerun.simulator.opgraph.events.sharing import pairs_of, share_links, shares_links
 from forerun.spaces.errors import RequestError

@@ -1,17 +1,42 @@
 """Event-level simulation of one step of an operator graph under a strategy tree."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from forerun.simulator.assignment.costs import ChunkCost, StageCost, StepCosts
 from forerun.simulator.events.engine.engine import execute
+from forerun.simulator.events.engine.graph import TaskGraph
+from forerun.simulator.events.engine.kinds import KINDS
 from forerun.simulator.events.step.contention import Key
+from forerun.simulator.events.step.device_tasks import add_streams
 from forerun.simulator.events.step.result import EventResult, result_of_run
-from forerun.simulator.opgraph.events.compile import compile_graph
-from forerun.simulator.opgraph.events.plan import GraphPlan
+from forerun.simulator.opgraph.events.device_tasks import GraphDeviceWriter, SharedTasks
+from forerun.simulator.opgraph.events.plan import GraphPlan, Move
 from forerun.simulator.opgraph.events.sharing import share_links, shares_links
 from forerun.spaces.schedules import PipelineShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledStep:
+    """The graph of one step, and the transfer of each communication task."""
+
+    graph: TaskGraph
+    moves: Mapping[int, Move]
+
+
+def compile_graph(plan: GraphPlan) -> CompiledStep:
+    """Return the graph of one step."""
+    graph = TaskGraph(KINDS)
+    programs, overlap = plan.programs(), plan.context.cluster.overlap
+    for device in range(plan.place_count):
+        add_streams(graph, device, overlap.computation, overlap.communication)
+    step = SharedTasks(plan, graph)
+    for device, program in enumerate(programs):
+        GraphDeviceWriter(step, device, list(program)).run()
+    for task, key in step.waiting:
+        graph.need(task, step.done[key])
+    return CompiledStep(graph=graph, moves=step.moves)
 
 
 def simulate_plan(plan: GraphPlan, *, contention: bool = False) -> EventResult:

@@ -8,8 +8,8 @@ import numpy as np
 from forerun.simulator.layouts import Need, Transfer, TransferPhase, transfer_time_s
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.compute import Local
+from forerun.simulator.opgraph.context import in_order, paced
 from forerun.simulator.opgraph.footprint import footprint
-from forerun.simulator.opgraph.host_pace import in_order, paced
 from forerun.simulator.opgraph.transfers import all_reduce_s
 from forerun.spaces.operators import Cut, CutOperator, OperatorGraph
 from forerun.spaces.opgraph import Kind

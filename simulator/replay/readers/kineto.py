@@ -6,6 +6,8 @@ again from the order of events. Where kernels ran, the host only drives them.
 """
 
 import re
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,6 @@ import numpy as np
 
 from forerun.simulator.replay.readers.json_stream import Progress
 from forerun.simulator.replay.readers.kineto_events import Columns, Sort, read_columns
-from forerun.simulator.replay.readers.kineto_grouped import GroupedCalls
 from forerun.simulator.replay.readers.kineto_host import HostLanes
 from forerun.simulator.replay.readers.kineto_messages import (
     MOST_RANKS,
@@ -317,3 +318,29 @@ def _configured(info: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         if ranks is not None:
             known[str(one.get("pg_name", ""))] = ranks
     return known
+
+
+_PAIRS = ("send", "receive")
+
+
+class GroupedCalls:
+    """Records of sends and receives by thread, in the order of launches; each is used once."""
+
+    def __init__(self, columns: Columns, origin_us: float) -> None:
+        known = {
+            whole(arguments.get("External id"))
+            for arguments in columns.arguments.values()
+            if arguments.get("Collective name")
+        }
+        self._waiting: dict[int, deque[tuple[float, Mapping[str, Any]]]] = {}
+        for start_us, lane, arguments in sorted(columns.records, key=lambda one: (one[1], one[0])):
+            pair = operation_of(str(arguments.get("Collective name", ""))) in _PAIRS
+            if pair and whole(arguments.get("External id")) not in known:
+                self._waiting.setdefault(lane, deque()).append((start_us - origin_us, arguments))
+
+    def taken(self, lane: int, launch_us: float) -> list[Mapping[str, Any]]:
+        """Return the arguments of a launch's sends and receives: all records of its thread since the last launch."""
+        waiting, messages = self._waiting.get(lane, deque()), []
+        while waiting and waiting[0][0] <= launch_us:
+            messages.append(waiting.popleft()[1])
+        return messages

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from forerun.simulator.replay.readers.kineto_events import Columns, Sort
-from forerun.simulator.replay.readers.sizes import dtype_bytes, elements
+from forerun.simulator.replay.readers.kineto_messages import dtype_bytes, elements
 from forerun.simulator.replay.readers.spans import Spans
 from forerun.simulator.replay.trace import LATE, LEAST_S, Floats, Integers, SpanKind, SpanPhase
 
