@@ -185,7 +185,8 @@ class Format:
     ``joins``: a run may be given several such files together. ``graphs``: it also writes launches of operator graphs;
     ``adapters``: with low-rank adapters; ``parts``: with frozen parts. ``framework`` is the profile whose laws a launch
     must satisfy (None: no such profile), ``vendors`` without a profile: supported makers of devices (empty: all).
-    ``also``: further profiles whose launches it writes. ``writes``: switches that it can write (None: all of its
+    ``also``: further profiles whose launches it writes. ``predicted_as``: profile of the software that it starts, where
+    it writes none of that profile's switches. ``writes``: switches that it can write (None: all of its
     framework, or none without a framework). ``packs``: pattern in its files of attention inside packed documents
     (empty: attention over whole sequences). ``write`` returns the files of a launch within ``limits`` (None: the format
     is only read); ``parse`` reads a file; ``recognise`` says whether a file looks like this format and never raises
@@ -203,6 +204,7 @@ class Format:
     framework: str | None = None
     vendors: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    predicted_as: str | None = None
     writes: Collection[str] | None = None
     packs: str = ""
     joins: bool = False

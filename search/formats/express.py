@@ -61,10 +61,12 @@ def express(item: Format, launch: Launch, context: Context | None) -> Files:
 
 def other_framework(item: Format, launch: Launch, context: Context) -> Context | None:
     """Return the context for predicting a launch in another framework's format, None for the searched framework's."""
-    named = [name for name in (item.framework, *item.also) if name is not None]
+    named = [name for name in (item.framework, *item.also, item.predicted_as) if name is not None]
     if not named or {*named} & {*context.framework.lineage}:
         return None
     framework = load_framework(named[0])
+    if framework.vendors and launch.vendor not in ("", UNSTATED, *framework.vendors):
+        return None
     settings = _switched(item, launch, context).switches
     return dataclasses.replace(context, framework=with_settings(framework, settings), correction=None)
 

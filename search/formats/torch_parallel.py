@@ -5,7 +5,7 @@ The user names the blocks to shard.
 """
 
 import ast
-from typing import Any
+from typing import Any, NamedTuple
 
 from forerun.search.formats.contract import Files, Format, Imported, Launch, LaunchFile
 from forerun.search.formats.launchers import TORCHRUN, comment, scripts
@@ -22,6 +22,40 @@ NAME, VERSION = "torch", "2.6"
 MAIN = "parallel.py"
 DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16", "fp32": "torch.float32", "tf32": "torch.float32"}
 FACTS = ("STRATEGY", "GPUS", "GLOBAL_BATCH", "BATCH_PER_GPU", "ACCUMULATION", "PRECISION")
+
+
+class VendorSoftware(NamedTuple):
+    """Names of a vendor's devices in PyTorch.
+
+    Attributes
+    ----------
+    device
+        Type of device, a module of ``torch``.
+    collectives
+        Backend of ``torch.distributed``.
+    imports
+        Lines that register the device.
+    products
+        Line that sets the precision of fp32 products.
+    """
+
+    device: str
+    collectives: str
+    imports: tuple[str, ...] = ()
+    products: str = ""
+
+
+_CUDA = VendorSoftware(
+    "cuda",
+    "nccl",
+    (),
+    '    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = PRECISION == "tf32"',
+)
+_SOFTWARE = {
+    "Intel": VendorSoftware("hpu", "hccl", ("import habana_frameworks.torch",)),
+    "Huawei": VendorSoftware("npu", "hccl", ("import torch_npu",)),
+}
+"""By vendor; PyTorch for ROCm has CUDA's names."""
 
 LIMITS = (
     *COMMON,
@@ -50,7 +84,8 @@ def write(launch: Launch) -> Files:
         facts["SEQ_LEN"] = workload.seq_len
     if launch.packed:
         facts["DOCUMENTS"] = True
-    imports = ["import os", "", "import torch"]
+    software = _SOFTWARE.get(launch.vendor, _CUDA)
+    imports = ["import os", "", "import torch", *software.imports]
     if s.zero:
         facts |= {"SHARD": s.dp // s.copies, "RESHARD": s.zero == 3}
         imports += [
@@ -67,7 +102,9 @@ def write(launch: Launch) -> Files:
         f"DTYPE = {DTYPES[workload.precision]}",
         "",
     ]
-    text = "\n".join(lines) + filled("torch_start.py.txt") + filled(f"torch_{'fsdp' if s.zero else 'ddp'}.py.txt")
+    wrapping = "torch_fsdp.py.txt" if s.zero else "torch_ddp.py.txt"
+    parts = {"device": software.device, "collectives": software.collectives, "products": software.products}
+    text = "\n".join(lines) + filled("torch_start.py.txt", **parts) + filled(wrapping, **parts)
     path = ['export PYTHONPATH="$PWD:${PYTHONPATH:-}"']
     path.append("# TRAIN_SCRIPT is your program (train.py, if not set). It wraps its model with parallel.wrap.")
     path += ["# The program keeps attention inside the documents of a sequence."] if launch.packed else []
@@ -133,4 +170,5 @@ FORMAT = Format(
     graphs=True,
     packs="^DOCUMENTS = True$",
     vendors=("NVIDIA", "AMD", "Intel", "Huawei"),
+    predicted_as="fsdp",
 )

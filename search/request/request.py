@@ -8,7 +8,6 @@ from typing import Any, Self
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.spaces.opgraph.batch import PerDevice, parse_batch
 
-DEFAULT_PRECISION = "bf16"
 DEFAULT_OBJECTIVE = "throughput"
 DEFAULT_TOP = 10
 FRONT_TOP = 1000

@@ -15,7 +15,6 @@ from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.prices import usd_per_device_hour
 from forerun.search.request.request import (
     DEFAULT_OBJECTIVE,
-    DEFAULT_PRECISION,
     DEFAULT_TOP,
     FRONT_TOP,
     ONLY_GRAPHS,
@@ -163,7 +162,7 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
     cluster, request = _priced(cluster, request)
     resolved = resolve_model(request.model, ignore=frozenset(request.ignored_config_fields))
     framework = _framework(request, cluster, resolved.model)
-    framework, precision = agreed(framework, request.precision or DEFAULT_PRECISION, request.switches)
+    framework, precision = agreed(framework, request.precision or cluster.device.usual_precision, request.switches)
     workload = Workload(
         global_batch=int(batch),  # YAML has no numpy integers
         seq_len=int(seq_len),
@@ -276,7 +275,7 @@ def _defaults(request: Request, context: Context) -> list[str]:
     """Return all defaults of a request."""
     filled = []
     if request.precision is None:
-        filled.append(f"precision {DEFAULT_PRECISION}")
+        filled.append(f"precision {context.cluster.device.usual_precision}")
     if request.framework is None:
         filled.append(f"framework {context.framework.name}{_why_usual(context)}")
     if assumed := _switches(request, context):

@@ -33,7 +33,6 @@ DEFAULT_WORKERS = "1..32"
 DEFAULT_BATCH = 32
 DEFAULT_FRAMEWORK = "pytorch-ddp"
 TRANSFORMER_FRAMEWORK = "megatron-lm"
-DEFAULT_PRECISION = "bf16"
 _OF_MODELS = (
     ("batch", "--batch"),
     ("precision", "--precision"),
@@ -247,7 +246,7 @@ def _transformer(request: ScaleRequest, cluster: "Cluster", batch: int, defaults
     workload = Workload(
         global_batch=batch,
         seq_len=request.seq_len,
-        precision=request.precision or _filled(defaults, "precision", DEFAULT_PRECISION),
+        precision=request.precision or _filled(defaults, "precision", cluster.device.usual_precision),
     )
     framework = load_framework(request.framework or _filled(defaults, "framework", TRANSFORMER_FRAMEWORK))
     return transformer_profile(Context(model=model, cluster=cluster, workload=workload, framework=framework), batch)
@@ -278,7 +277,7 @@ def _core(request: ScaleRequest, profile: GradientProfile) -> Callable[[int], Mo
         "model": request.model,
         "cluster": request.cluster or "",
         "seq_len": request.seq_len,
-        "precision": request.precision or DEFAULT_PRECISION,
+        "precision": request.precision,
         "framework": request.framework or TRANSFORMER_FRAMEWORK,
     }
     return core_steps(int(profile.batch), training)

@@ -81,6 +81,14 @@ class Device:
         """Name of its fitted constants."""
         return self.like or self.name
 
+    @property
+    def usual_precision(self) -> str:
+        """Precision of a training that names none: bf16, else fp16 where it is no slower than fp32, else fp32."""
+        peaks = self.peak_flops_per_s
+        if "bf16" in peaks:
+            return "bf16"
+        return "fp16" if peaks.get("fp16", 0.0) >= peaks.get("fp32", 0.0) else "fp32"
+
     def peak(self, precision: str) -> float:
         """Dense peak in FLOP/s at ``precision``.
 

@@ -1,5 +1,9 @@
 """Words of launch files that no reader of the same table can check, because it would misread what was miswritten."""
 
+import ast
+import dataclasses
+import re
+
 import pytest
 from forerun_launches import launch_of
 
@@ -34,6 +38,19 @@ WRITTEN = [
 @pytest.mark.parametrize(("name", "strategy", "word"), WRITTEN, ids=[f"{name}: {word}" for name, _, word in WRITTEN])
 def test_a_launch_has_the_word_of_the_framework(name: str, strategy: str, word: str) -> None:
     assert word in "\n".join(format_named(name).express(launch_of(strategy)).values())
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device"), [("NVIDIA", "cuda nccl"), ("AMD", "cuda nccl"), ("Intel", "hpu hccl"), ("Huawei", "npu hccl")]
+)
+@pytest.mark.parametrize("zero", [0, 2])
+def test_pytorch_names_the_devices_of_the_vendor(vendor: str, device: str, zero: int) -> None:
+    launch = dataclasses.replace(launch_of(f"dp8 mbs2 zero{zero}"), vendor=vendor)
+    text = format_named("torch").express(launch)["parallel.py"]
+    named = {name for name in ("cuda", "nccl", "hpu", "hccl", "npu") if re.search(rf"\b{name}\b", text)}
+
+    assert named == {*device.split()}
+    ast.parse(text)
 
 
 @pytest.mark.parametrize(

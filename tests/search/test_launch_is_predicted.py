@@ -169,6 +169,19 @@ def test_a_profile_that_is_like_another_is_its_own_baseline(tmp_path: Path) -> N
     assert step_s(context, strategy) == pytest.approx(step_s(setting.context, strategy), rel=0.001)
 
 
+@pytest.mark.parametrize(
+    ("name", "framework"),
+    [("llama-factory", "deepspeed"), ("gpt-neox", "megatron-deepspeed"), ("olmo-core", "fsdp"), ("axolotl", "fsdp")],
+)
+def test_a_launcher_of_no_profile_says_what_it_runs(name: str, framework: str) -> None:
+    """A promise of Megatron-LM's is none of a trainer that runs DeepSpeed or FSDP."""
+    own, other = (QUESTIONS["plain"](one) for one in (framework, "generic"))
+    launch = launch_in(own, parse_strategy(CASES[name].strategy), name="x")
+
+    assert not export(launch, own, name).notes
+    assert f"{name} runs {framework}, and generic was searched" in export(launch, other, name).notes[name]
+
+
 def test_an_export_says_that_it_runs_another_framework() -> None:
     context = QUESTIONS["plain"]("fsdp")
     launch = launch_in(context, parse_strategy("tp1 pp1 dp16 mbs1 zero2"), name="x")

@@ -13,6 +13,7 @@ from forerun.search.cli import main
 from forerun.search.formats.exporting import launch_in
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 
@@ -95,3 +96,13 @@ def test_an_interrupt_keeps_the_rows_of_the_precision_that_was_searched() -> Non
 def test_operator_graphs_have_one_precision() -> None:
     with pytest.raises(RequestError, match="transformers"):
         settings_by_precision(Request(model="resnet50", cluster="dgx-h100", global_batch=64), ["bf16", "fp16"])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "precision"), [("dgx-h100", "bf16"), ("dgx1-v100", "fp16"), ("aws-g4dn", "fp16"), ("p40-box", "fp32")]
+)
+def test_a_search_without_a_precision_takes_one_that_the_device_has(cluster: str, precision: str) -> None:
+    resolved = resolve(dataclasses.replace(SMALL, cluster=cluster))
+
+    assert resolved.context.workload.precision == precision
+    assert f"precision {precision}" in resolved.defaults

@@ -109,6 +109,7 @@ FORMAT = format_of(
     limits=LIMITS,
     write=write,
     vendors=("NVIDIA", "AMD"),
+    predicted_as="fsdp",
     adapters=True,
     packs=r"\bsample_packing:\s*true\b",
 )

@@ -129,6 +129,7 @@ FORMAT = format_of(
     limits=LIMITS,
     write=write,
     vendors=("NVIDIA", "AMD", "Huawei"),
+    predicted_as="deepspeed",
     adapters=True,
     packs=r"\bneat_packing:\s*true\b",
 )

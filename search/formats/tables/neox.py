@@ -82,4 +82,12 @@ def write(launch: Launch) -> Files:
     return {MAIN: text, **scripts(launch, LAUNCHER.title, command, before=before, once=several)}
 
 
-FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, vendors=("NVIDIA", "AMD"), joins=True)
+FORMAT = format_of(
+    LAUNCHER,
+    main=MAIN,
+    limits=LIMITS,
+    write=write,
+    vendors=("NVIDIA", "AMD"),
+    predicted_as="megatron-deepspeed",
+    joins=True,
+)

@@ -233,5 +233,6 @@ FORMAT = format_of(
     limits=LIMITS,
     write=write,
     vendors=("NVIDIA", "AMD"),
+    predicted_as="fsdp",
     packs=r"\bgenerate_doc_lengths\s*=\s*True\b,?",
 )
