@@ -24,6 +24,7 @@ def best(piece: SliceResult) -> tuple[list[int], list[list[float]]]:
 @pytest.fixture(autouse=True)
 def small_spaces_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample, "WORTH", 1)
+    monkeypatch.setattr(sample, "WINDOW", 1 << 10)
     monkeypatch.setattr(exhaustive, "CHUNK", 1 << 10)
 
 

@@ -33,9 +33,9 @@ WORTH = 1 << 26
 """Least candidates, legal or not, of a space with a sample; smaller spaces are scored in under a second."""
 IDEAS = 32
 """Least number of ideas with all variants scored, and their number per round."""
-WINDOWS = 4
-"""Number of parts in which the few variants of all ideas are scored, most GPUs first; each part is bounded by earlier
-ones."""
+WINDOW = 1 << 23
+"""Candidates of a part in which the few variants of all ideas are scored, most GPUs first. Each part is bounded by
+earlier ones, and small parts cost more than their bound saves."""
 RECOMPUTES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 
@@ -73,11 +73,12 @@ def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progres
     few = replace(problem, space=_few_variants(space), top=max(IDEAS, problem.top), ideas=True)
     found, least = SliceResult(), LeastStep(space.context)
     stop: KeyboardInterrupt | None = None
+    parts = -(-few.space.size // WINDOW)
     try:
-        for window in reversed(range(WINDOWS)):
+        for part in range(parts):
             if progress is not None:
-                progress(WINDOWS - window - 1, WINDOWS + 1)
-            low, high = (few.space.size * edge // WINDOWS for edge in (window, window + 1))
+                progress(part, parts + 1)
+            high, low = (few.space.size * (parts - edge) // parts for edge in (part, part + 1))
             found = few.merged([found, search_slice(bounded(few, found, least), low, high)])
     except KeyboardInterrupt as interrupt:  # all variants of the ideas found so far are scored quickly
         stop = interrupt
