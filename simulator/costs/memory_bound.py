@@ -130,21 +130,19 @@ def adam_time_s(
     gradient_bytes: float = 4.0,
     master_weights: bool = True,
     state_bytes: float = 8.0,
-    fused: bool = True,
 ) -> Floats:
     """Seconds of one Adam or AdamW step over ``parameters`` parameters of this device.
 
     A step reads the gradient, reads and writes both moments (``state_bytes`` together) and the fp32 master weight, and
-    writes the 16-bit weight; without master weights it reads and writes the weight in 16 bit. Eager steps (one kernel
-    per term of the update, e.g. DeepSpeed's or PyTorch's for-loop form) move about three times as much.
+    writes the 16-bit weight; without master weights it reads and writes the weight in 16 bit. The kernel is fused: one
+    kernel per term of the update (the for-loop form of DeepSpeed or PyTorch) would move about three times as much.
     """
     overhead = 1.13  # operators_ett, A100: 34 bytes per parameter where the formula says 30
     weight_bytes = 8.0 + 2.0 if master_weights else 4.0
     once = gradient_bytes + 2 * state_bytes + weight_bytes
-    eager_factor = 1.0 if fused else 3.0  # eight passes over fp32 terms instead of one over all
 
     def surface(parameters: ArrayLike) -> Floats:
-        return memory_bound_time_s(device, np.asarray(parameters, dtype=np.float64) * once * overhead * eager_factor)
+        return memory_bound_time_s(device, np.asarray(parameters, dtype=np.float64) * once * overhead)
 
     if device.measured is None:
         return surface(parameters)

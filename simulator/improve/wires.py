@@ -67,7 +67,7 @@ class LineWire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleWire:
-    """All-reduce between ``ranks`` devices of a cluster, by the cost rules. ``issue_s``: further seconds per message.
+    """All-reduce between ``ranks`` devices of a cluster, by the cost rules.
 
     ``factor``: factor on the cluster's bandwidth; the time of an empty message does not change. ``share``: share of the
     rule's rate between nodes that the framework reaches.
@@ -76,7 +76,6 @@ class RuleWire:
     cluster: Cluster
     ranks: int
     stride: int = 1
-    issue_s: float = 0.0
     factor: float = 1.0
     share: float = 1.0
 
@@ -86,7 +85,7 @@ class RuleWire:
         ranks, stride = np.array(float(self.ranks)), np.array(float(self.stride))
         reduce_time_s = reduce_s(self.cluster, size / cut, ranks, stride, self.share)
         least = float(reduce_s(self.cluster, np.array(1.0), ranks, stride, self.share))
-        result: Floats = cut * (self.issue_s + least + (reduce_time_s - least) / self.factor)
+        result: Floats = cut * (least + (reduce_time_s - least) / self.factor)
         return result
 
     def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:

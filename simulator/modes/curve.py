@@ -50,12 +50,10 @@ class CurvePoint:
 class Curve:
     """Throughput against workers.
 
-    ``one_worker_s``: step of one worker, from which overlap is estimated (servers only). ``alone_samples_per_s``:
-    throughput of one worker without any exchange, the reference of efficiency.
+    ``alone_samples_per_s``: throughput of one worker without any exchange, the reference of efficiency.
     """
 
     points: tuple[CurvePoint, ...]
-    one_worker_s: float | None
     alone_samples_per_s: float
 
     @property
@@ -143,7 +141,7 @@ def throughput_curve(
             events = event_prediction(profile, here, network, disturbance)
         points.append(CurvePoint(workers=count, analytic=analytic, events=events, exact=exact))
     alone_s = max(profile.step_s, profile.loading_s(1))
-    return Curve(points=tuple(points), one_worker_s=one_worker_s, alone_samples_per_s=profile.batch / alone_s)
+    return Curve(points=tuple(points), alone_samples_per_s=profile.batch / alone_s)
 
 
 def one_worker_step_s(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork) -> float:

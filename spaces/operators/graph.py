@@ -13,8 +13,7 @@ from forerun.spaces.operators.axes import CutOperator
 class OperatorGraph:
     """Operators in any order, connected by the names of their tensors.
 
-    A tensor without a producer is an input of the graph. ``layer_of``: layer of an operator by its name (default: the
-    operator's own name).
+    A tensor without a producer is an input of the graph.
 
     Raises:
         RequestError: two operators have one name or produce one tensor, operators depend on each other in a cycle, or a
@@ -23,7 +22,6 @@ class OperatorGraph:
 
     name: str
     operators: tuple[CutOperator, ...]
-    layer_of: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         for what, names in (
@@ -93,15 +91,6 @@ class OperatorGraph:
                     stack.append((following, iter(needs[following])))
                     path[following] = None
         return tuple(by_name[name] for name in sorted(by_name, key=place.__getitem__))
-
-    def layer(self, operator: CutOperator) -> str:
-        """Return the name of an operator's layer."""
-        return operator.name if self.layer_of is None else self.layer_of.get(operator.name, operator.name)
-
-    @cached_property
-    def layers(self) -> tuple[str, ...]:
-        """Names of all layers, in execution order of their first operators."""
-        return tuple(dict.fromkeys(self.layer(operator) for operator in self.ordered))
 
     @property
     def weight_elements(self) -> int:

@@ -1,7 +1,8 @@
 """Laws of a tree on an operator graph: the cut axes of every operator, and their devices."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.operators import AxisKind, Cut, CutOperator, Operand, OperatorGraph, check_cuts
@@ -28,72 +29,63 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
             or the tree requires settings that operators do not have; the error has the path of the node.
     """
     known = {axis.name for operator in graph.operators for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
-    by_layer: dict[str, list[CutOperator]] = {}
-    for operator in graph.ordered:
-        by_layer.setdefault(graph.layer(operator), []).append(operator)
+    operators = {operator.name: operator for operator in graph.operators}
     kind = schedule_of(tree.order)
     if kind.splits_backward or kind.streams > 1:
         raise TreeError(("schedule", "order"), "operator graphs run under 1f1b, gpipe or interleaved")
     cuts: dict[str, tuple[Cut, ...]] = {}
     for stage in tree.stages:
-        given: dict[str, Mapping[str, int]] = {}
+        degrees_of = _degrees_of(graph, stage)
         for leaf in stage.leaves:
-            if leaf.compute.cut is not None and not leaf.compute.deal:
-                given |= dict.fromkeys([operator.name for operator in by_layer[leaf.layer]], leaf.compute.cut)
-        inferred = _inferred(graph, stage, given, by_layer)
-        for leaf in stage.leaves:
-            for operator in by_layer[leaf.layer]:
-                degrees = {} if leaf.compute.deal else inferred.get(operator.name, {})
-                _check(leaf, degrees, stage, known)
-                cuts[operator.name] = () if leaf.compute.deal else _cuts(operator, leaf, degrees)
+            degrees = degrees_of.get(leaf.layer, {})
+            _check(leaf, degrees, stage, known)
+            cuts[leaf.layer] = _cuts(operators[leaf.layer], leaf, degrees)
         _check_dealt(graph, stage)
     return cuts
 
 
-def _inferred(
-    graph: OperatorGraph,
-    stage: Stage,
-    given: Mapping[str, Mapping[str, int]],
-    by_layer: Mapping[str, Sequence[CutOperator]],
-) -> Mapping[str, Mapping[str, int]]:
-    """Return the degrees of every operator of a stage.
+def _degrees_of(graph: OperatorGraph, stage: Stage) -> Mapping[str, Mapping[str, int]]:
+    """Return the degrees of every cut operator of a stage.
 
-    Degrees are ``given``, or taken from the cut of a neighbour's tensor, first of the inputs and second of the readers.
-    Other operators have no neighbour to follow. An operator that needs another's sum does not follow: the sum is on all
-    devices.
+    Degrees are those of the tree, or taken from the cut of a neighbour's tensor, first of the inputs and second of the
+    readers. Other operators have no neighbour to follow. An operator that needs another's sum does not follow: the sum
+    is on all devices.
     """
-    own = {one.name for leaf in stage.leaves if not leaf.compute.deal for one in by_layer[leaf.layer]}
-    found = dict(given)
-    if not given or len(found) == len(own):
-        return found
+    members = {leaf.layer for leaf in stage.leaves if not leaf.compute.deal}
+    degrees = {
+        leaf.layer: leaf.compute.cut for leaf in stage.leaves if leaf.compute.cut is not None and not leaf.compute.deal
+    }
+    if not degrees or len(degrees) == len(members):
+        return degrees
     for operator in graph.ordered:
-        if operator.name in own and operator.name not in found:
+        if operator.name in members and operator.name not in degrees:
             for operand in operator.inputs:
                 producer = graph.producers.get(operand.name)
-                if producer is not None and producer.name in found:
-                    found[operator.name] = _carried(found[producer.name], producer.output, operand)
+                if producer is not None and producer.name in degrees:
+                    degrees[operator.name] = _carried(degrees[producer.name], producer.output, operand)
                     break
     for operator in reversed(graph.ordered):
-        if operator.name in own and operator.name not in found:
+        if operator.name in members and operator.name not in degrees:
             for consumer in graph.consumers.get(operator.output.name, ()):
-                if consumer.name in found:
+                if consumer.name in degrees:
                     operand = next(one for one in consumer.inputs if one.name == operator.output.name)
-                    found[operator.name] = _carried(found[consumer.name], operand, operator.output)
+                    degrees[operator.name] = _carried(degrees[consumer.name], operand, operator.output)
                     break
-    return found
+    return degrees
 
 
-def _carried(degrees: Mapping[str, int], here: Operand, there: Operand) -> Mapping[str, int]:
-    """Return the degrees of one side of a tensor for the other side.
+def _carried(degrees: Mapping[str, int], source: Operand, target: Operand) -> Mapping[str, int]:
+    """Return the ``degrees`` of the ``source`` of a tensor for its ``target``.
 
     Degrees map dimension by dimension where both sides have equally many, otherwise by name; along other cuts the work
     is repeated.
     """
-    alike = len(here.axes) == len(there.axes)
-    partner = dict(zip(here.axes, there.axes, strict=True)) if alike else {name: name for name in there.axes}
+    same_rank = len(source.axes) == len(target.axes)
+    partner = dict(zip(source.axes, target.axes, strict=True)) if same_rank else {name: name for name in target.axes}
     carried: dict[str, int] = {}
     for axis, degree in degrees.items():
-        name = partner.get(axis, "replicate") if axis in here.axes else "average" if axis == "average" else "replicate"
+        copies = "average" if axis == "average" else "replicate"
+        name = partner.get(axis, "replicate") if axis in source.axes else copies
         carried[name] = carried.get(name, 1) * degree
     return carried
 
@@ -101,21 +93,19 @@ def _carried(degrees: Mapping[str, int], here: Operand, there: Operand) -> Mappi
 def _check_dealt(graph: OperatorGraph, stage: Stage) -> None:
     """Refuse dependent layers that are assigned to different devices: these would alternate, not share the work."""
     dealt = {leaf.layer: leaf for leaf in stage.leaves if leaf.compute.deal}
-    behind: dict[str, str] = {}  # the distributed layer on which an operator depends, directly or not
+    needs: dict[str, str] = {}  # the distributed layer on which an operator depends, directly or not
     for operator in graph.ordered if dealt else ():
         for operand in operator.inputs:
             producer = graph.producers.get(operand.name)
             if producer is not None:
-                before = graph.layer(producer)
-                found = before if before in dealt else behind.get(producer.name)
-                if found is not None:
-                    behind[operator.name] = found
-        layer = graph.layer(operator)
-        if layer in dealt and operator.name in behind:
+                needed = producer.name if producer.name in dealt else needs.get(producer.name)
+                if needed is not None:
+                    needs[operator.name] = needed
+        if operator.name in dealt and operator.name in needs:
             raise TreeError(
-                (*dealt[layer].place, "compute", "deal"),
-                f"layers on devices of their own run at the same time, but {layer} needs {behind[operator.name]}; "
-                "distribute layers that do not need each other, like tables",
+                (*dealt[operator.name].place, "compute", "deal"),
+                f"layers on devices of their own run at the same time, but {operator.name} needs "
+                f"{needs[operator.name]}; distribute layers that do not need each other, like tables",
             )
 
 
@@ -132,10 +122,7 @@ def _check(leaf: Leaf, degrees: Mapping[str, int], stage: Stage, known: set[str]
     for axis in degrees:
         if axis not in known and axis not in COPIES:
             raise TreeError((*leaf.place, "compute", "cut", axis), str(unknown("axis", axis, {*known, *COPIES})))
-    parts = 1
-    for degree in degrees.values():
-        parts *= degree
-    count = len(devices_of(leaf, stage))
+    parts, count = math.prod(degrees.values()), len(devices_of(leaf, stage))
     if parts != count:
         where = "its stage has" if leaf.compute.on is None else "it runs on"
         raise TreeError(
@@ -178,10 +165,9 @@ def layout_cuts(operator: CutOperator, parts: Mapping[str, int]) -> tuple[Cut, .
 
 
 def _cuts(operator: CutOperator, leaf: Leaf, degrees: Mapping[str, int]) -> tuple[Cut, ...]:
-    open_axes = {axis.name for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     cuts = tuple(
-        Cut(axis=axis if axis in open_axes else None, degree=degree, averaged=COPIES.get(axis, False))
-        for axis, degree in degrees.items()
+        replace(cut, averaged=COPIES.get(axis, False))
+        for cut, axis in zip(layout_cuts(operator, degrees), degrees, strict=True)
     )
     try:
         check_cuts(operator, cuts)

@@ -64,7 +64,6 @@ def test_adam_moves_thirty_bytes_per_parameter_of_mixed_precision() -> None:
     assert float(adam_time_s(device, 1e9)) == pytest.approx(30 * 1.13e9 / bandwidth + stream.fixed_s)
     assert adam_time_s(device, 1e9, gradient_bytes=2.0) < adam_time_s(device, 1e9)
     assert adam_time_s(device, 1e9, master_weights=False) < adam_time_s(device, 1e9)
-    assert adam_time_s(device, 1e9, fused=False) > adam_time_s(device, 1e9)
 
 
 def test_unknown_operator_names_the_nearest() -> None:

@@ -3,38 +3,9 @@
 from html import escape
 from typing import Protocol
 
-from forerun.simulator.events.engine.kinds import (
-    COPY,
-    EXCHANGE,
-    GATHER,
-    HOST,
-    KINDS,
-    OPTIMIZER,
-    RECOMPUTE,
-    REDUCE,
-    SEND,
-    STREAMS,
-    TIED,
-)
+from forerun.simulator.events.engine.kinds import COLOURS, KINDS, STREAMS
 from forerun.simulator.events.engine.timeline import Timeline
-from forerun.spaces.schedules import Pass
 
-_COLOURS = {
-    Pass.FORWARD: "#4477aa",
-    Pass.BACKWARD: "#66ccee",
-    Pass.INPUT_GRADIENT: "#66ccee",
-    Pass.WEIGHT_GRADIENT: "#228833",
-    SEND: "#ccbb44",
-    GATHER: "#ee6677",
-    REDUCE: "#aa3377",
-    TIED: "#aa3377",
-    OPTIMIZER: "#222222",
-    HOST: "#bbbbbb",
-    COPY: "#999933",
-    RECOMPUTE: "#117733",
-    EXCHANGE: "#882255",
-}
-"""Paul Tol's bright scheme, which colour-blind readers can tell apart (personal.sron.nl/~pault)."""
 _ROW, _THIN, _LEFT, _TOP = 22, 8, 64, 24
 _LEAST = 0.25
 """Width in pixels below which neighbours of one colour are merged."""
@@ -78,7 +49,7 @@ def timeline_svg(result: Drawn, width: int = 1200) -> str:
         for kind, low_s, high_s, name in _merged(row, _LEAST / scale if scale else 0.0):
             parts.append(
                 f'<rect x="{_LEFT + low_s * scale:.2f}" y="{offsets[stream]}" width="{(high_s - low_s) * scale:.2f}" '
-                f'height="{tall}" fill="{_COLOURS[kind]}"><title>{escape(name)}</title></rect>'
+                f'height="{tall}" fill="{COLOURS[kind]}"><title>{escape(name)}</title></rect>'
             )
     parts.append(f'<text x="{_LEFT}" y="{height + 14}">0</text>')
     end = f"{result.step_time_s * 1e3:.4g} ms"
@@ -114,7 +85,7 @@ def _legend(result: Drawn) -> list[str]:
     """Return a coloured name for every kind of task that occurs."""
     parts, x = [], _LEFT
     for kind in sorted(result.records.found()):
-        parts.append(f'<rect x="{x}" y="6" width="10" height="10" fill="{_COLOURS[kind]}"/>')
+        parts.append(f'<rect x="{x}" y="6" width="10" height="10" fill="{COLOURS[kind]}"/>')
         parts.append(f'<text x="{x + 14}" y="15">{KINDS[kind]}</text>')
         x += 24 + 7 * len(KINDS[kind])
     return parts

@@ -4,56 +4,24 @@ import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from forerun.simulator.events.engine.kinds import (
-    COPY,
-    EXCHANGE,
-    GATHER,
-    HOST,
-    KINDS,
-    OPTIMIZER,
-    RECOMPUTE,
-    REDUCE,
-    SEND,
-    STREAMS,
-    TIED,
-)
+from forerun.simulator.events.engine.kinds import COPY, KINDS, LETTERS, STREAMS
 from forerun.simulator.events.step.result import EventResult
-from forerun.spaces.schedules import Pass
 from forerun.spaces.units import format_seconds
 
 Kind = TypeVar("Kind", bound=Hashable)
 
-MARKS = {
-    Pass.FORWARD: "F",
-    Pass.BACKWARD: "B",
-    Pass.INPUT_GRADIENT: "b",
-    Pass.WEIGHT_GRADIENT: "w",
-    SEND: "s",
-    GATHER: "g",
-    REDUCE: "r",
-    TIED: "t",
-    OPTIMIZER: "o",
-    HOST: "h",
-    COPY: "c",
-    RECOMPUTE: "R",
-    EXCHANGE: "x",
-}
-"""The letter of every kind of task; a dot is an idle stream."""
-_RARE = (COPY, RECOMPUTE, EXCHANGE)
+_LEGEND = [f"{letter} {kind}" for letter, kind in zip(LETTERS, KINDS, strict=True)]
+_RARE = range(COPY, len(KINDS))
 """Kinds that only some trees have; the legend shows them only where they occur."""
 MOST_ROWS = 32
 """Pipeline ranks shown on a terminal."""
-LEGEND = (
-    "F forward  B backward  b input gradient  w weight gradient  s send  g gather  r reduce  t tied  o optimizer  "
-    "h host  . idle"
-)
 
 
-def timeline_text(result: EventResult, width: int = 100, *, streams: bool = False) -> str:
-    """Return a Gantt chart of ``width`` columns; kinds alternate where a column has several (``deal_slices``).
+def timeline_text(result: EventResult, width: int = 100) -> str:
+    """Return a Gantt chart of the compute streams in ``width`` columns.
 
-    Above ``MOST_ROWS`` pipeline ranks only the first and the last are shown. With ``streams`` every stage also shows
-    its feature and gradient streams, where they are used.
+    Kinds alternate where a column has several (``deal_slices``). Above ``MOST_ROWS`` pipeline ranks only the first and
+    the last are shown.
     """
     columns = max(width - 9, 10)
     rows = _occupied_s(result, columns)
@@ -66,16 +34,11 @@ def timeline_text(result: EventResult, width: int = 100, *, streams: bool = Fals
     for before, stage in itertools.pairwise((-1, *shown)):
         if stage > before + 1:
             lines.append(f"{'…':<8} {stage - before - 1} more")
-        for place, stream in enumerate(STREAMS):
-            row = rows[stage * len(STREAMS) + place]
-            if place and not (streams and any(row)):
-                continue
-            label = f"stage {stage}" if not place else f" {stream[:7]}"
-            lines.append(f"{label:<8} {_marks(row, slice_s)}")
+        lines.append(f"{f'stage {stage}':<8} {_marks(rows[stage * len(STREAMS)], slice_s)}")
     scale = f"0{format_seconds(result.step_time_s):>{columns - 1}}"
-    found = result.records.found()
-    more = [f"{MARKS[kind]} {KINDS[kind]}" for kind in _RARE if kind in found]
-    return "\n".join([*lines, f"{'':<8} {scale}", "  ".join([LEGEND, *more])])
+    kinds = result.records.found()
+    rare = [_LEGEND[kind] for kind in _RARE if kind in kinds]
+    return "\n".join([*lines, f"{'':<8} {scale}", "  ".join([*_LEGEND[:COPY], ". idle", *rare])])
 
 
 def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]]]:
@@ -115,4 +78,4 @@ def deal_slices(cells: Sequence[Mapping[Kind, float]], whole: float) -> Iterator
 
 def _marks(cells: Sequence[Mapping[int, float]], slice_s: float) -> str:
     """Return the letters of a row, a dot where it is idle."""
-    return "".join("." if kind is None else MARKS[kind] for kind in deal_slices(cells, slice_s))
+    return "".join("." if kind is None else LETTERS[kind] for kind in deal_slices(cells, slice_s))

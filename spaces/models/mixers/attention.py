@@ -49,25 +49,23 @@ class LatentAttention:
 class Indexer:
     """The indexer of sparse attention, which chooses ``top_k`` keys of each query.
 
-    ``heads`` queries of ``head_dim`` per token are scored against one key per token; the scores are summed over heads.
-    ``weighted``: the heads are weighted by a product of the token. ``shared``: the choice is an earlier layer's. Every
-    tensor rank runs the complete indexer. Source: DeepSeek-V3.2-Exp, technical report, section 2.1.
+    ``heads`` queries of ``head_dim`` per token are scored against one key per token; the scores are summed over heads,
+    weighted by a product of the token. ``shared``: the choice is an earlier layer's. Every tensor rank runs the
+    complete indexer. Source: DeepSeek-V3.2-Exp, technical report, section 2.1.
     """
 
     heads: int
     head_dim: int
     top_k: int
-    weighted: bool = True
     shared: bool = False
 
     def steps(self, query_width: int, hidden: int) -> tuple[Step, ...]:
         """List projections of queries, key and weights, and the scores of all pairs with the choice of keys."""
         if self.shared:
             return ()
-        weights = (uncut(self.heads),) if self.weighted else ()
         return (
             Product(inputs=uncut(query_width), outputs=(uncut(self.heads * self.head_dim),)),
-            Product(inputs=uncut(hidden), outputs=(uncut(self.head_dim), *weights)),
+            Product(inputs=uncut(hidden), outputs=(uncut(self.head_dim), uncut(self.heads))),
             Scores(heads=self.heads, head_dim=self.head_dim),
         )
 
