@@ -107,10 +107,11 @@ def slurm_variables(sbatch: Sequence[str]) -> dict[str, str | list[str]]:
     """Return the variables that SLURM sets from ``#SBATCH`` lines."""
     flags = options(sbatch)[0]
     nodes = count(flags, "nodes") or short(sbatch, "-N")
-    per_node = count(flags, "gpus-per-node", "gres") or short(sbatch, "-G")
+    gpus = count(flags, "gpus") or short(sbatch, "-G")
+    per_node = count(flags, "gpus-per-node", "gres") or (gpus // nodes if gpus and nodes else None)
     tasks = count(flags, "ntasks-per-node")
     total = count(flags, "ntasks") or short(sbatch, "-n") or (nodes * tasks if nodes and tasks else None)
-    counts = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": per_node}
+    counts = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_PER_NODE": per_node, "SLURM_GPUS": gpus}
     counts |= {"SLURM_GPUS_ON_NODE": per_node, "SLURM_NTASKS_PER_NODE": tasks, "SLURM_TASKS_PER_NODE": tasks}
     counts |= {"SLURM_NTASKS": total, "SLURM_NPROCS": total}
     return {name: str(count) for name, count in counts.items() if count is not None}

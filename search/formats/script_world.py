@@ -54,6 +54,8 @@ def script_devices(script: Script) -> int | None:
         if per_node is not None:
             return per_node * (nodes or 1)
     flags = options(script.sbatch)[0]
+    if gpus := count(flags, "gpus") or short(script.sbatch, "-G"):
+        return gpus
     nodes = count(flags, "nodes") or short(script.sbatch, "-N")
     per_node = count(flags, "gpus-per-node", "gres", "ntasks-per-node")
     if nodes and per_node:
@@ -66,12 +68,20 @@ def _processes(launcher: Sequence[str]) -> int | None:
 
     >>> _processes(["mpirun", "-np", "16", "python"]), _processes(["srun", "-n", "2", "torchrun"])
     (16, None)
+    >>> _processes("srun -N 8 --ntasks-per-node=8 ./bind.sh python".split())
+    64
     """
     if any(word in ("torchrun", "deepspeed", "accelerate") or "torch.distributed" in word for word in launcher):
         return None
     if {"mpirun", "mpiexec"} & {*launcher}:
         return short(launcher, "-np") or short(launcher, "-n") or count(options(launcher)[0], "np", "n")
-    return short(launcher, "-n") or count(options(launcher)[0], "ntasks") if "srun" in launcher else None
+    if "srun" not in launcher:
+        return None
+    flags = options(launcher)[0]
+    nodes, each = short(launcher, "-N") or count(flags, "nodes"), count(flags, "ntasks-per-node")
+    if tasks := short(launcher, "-n") or count(flags, "ntasks"):
+        return tasks
+    return nodes * each if nodes and each and each > 1 else None  # one task of a node may start others
 
 
 def _included(launcher: Sequence[str]) -> int | None:

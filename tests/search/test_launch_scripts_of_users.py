@@ -332,3 +332,35 @@ MEGATRON = "pretrain_gpt.py --tensor-model-parallel-size 2 --num-layers 8 --micr
 )
 def test_devices_of_a_launcher_are_its_processes(launcher: str, gpus: int | None) -> None:
     assert import_texts({"a.sh": f"{launcher} {MEGATRON}\n"}).workload.get("gpus") == gpus
+
+
+MEGATRON = "pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --micro-batch-size 1"
+
+
+@pytest.mark.parametrize(
+    ("script", "gpus"),
+    [
+        (f"srun --nodes=8 --ntasks-per-node=8 ./bind.sh python {MEGATRON}", 64),
+        (f"srun -N 2 --ntasks-per-node=1 --gpus-per-node=4 python {MEGATRON}", 8),
+        (f"#SBATCH -N 4 --gpus=32\ntorchrun --nnodes 4 --nproc_per_node $((SLURM_GPUS / 4)) {MEGATRON}", 32),
+        (f"#SBATCH -N 4 -G 16\nsrun python {MEGATRON}", 16),
+    ],
+)
+def test_devices_that_slurm_is_asked_for_are_counted(script: str, gpus: int) -> None:
+    imported = import_texts({"a.sh": f"#!/bin/bash\n{script}\n"})
+
+    assert imported.strategy.devices == gpus
+
+
+def test_elements_of_arrays_are_read_in_arithmetic() -> None:
+    script = (
+        "#!/bin/bash\ndeclare -A C=([pp]=4)\nP=(1 2)\n(( C[pp] > 2 )) && V='--num-virtual-stages-per-pipeline-rank 2'\n"
+        f"torchrun --nproc_per_node 8 {MEGATRON} $V --tensor-model-parallel-size $((P[1] * 1)) "
+        "--pipeline-model-parallel-size ${C[pp]} --global-batch-size 8\n"
+    )
+    imported = import_texts({"a.sh": script})
+
+    assert (imported.strategy.tp, imported.strategy.pp, imported.strategy.vpp) == (2, 4, 2)
+    changed = script.replace("torchrun", "(( P[1]++ ))\ntorchrun")
+    with pytest.raises(RequestError, match="P"):  # an element that changes is no longer known
+        import_texts({"a.sh": changed})

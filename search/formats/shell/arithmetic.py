@@ -49,7 +49,7 @@ def arithmetic(node: "Node", read: Read, write: Write) -> int | None:
     match node.type:
         case "number" | "variable_name" | "word" | "string" | "simple_expansion" | "expansion" | "concatenation":
             return read(node)
-        case "command_substitution":
+        case "command_substitution" | "subscript":
             return read(node)
         case "arithmetic_expansion" | "compound_statement" | "parenthesized_expression":
             values = [arithmetic(part, read, write) for part in parts]

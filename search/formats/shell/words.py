@@ -84,12 +84,16 @@ class ScriptWords:
 
     def _number_of(self, node: "Node") -> int | None:
         named = node.type in ("variable_name", "word") and not text_of(node)[0].isdecimal()
-        value = self._variables.value(text_of(node)) if named else self.text(node)
+        if node.type == "subscript":
+            value = self._named(node)[1]
+        else:
+            value = self._variables.value(text_of(node)) if named else self.text(node)
         return whole_number(value) if isinstance(value, str) else None
 
     def _assign_number(self, name: str, value: int | None) -> None:
-        if value is None:
-            self._variables.forget(name)
+        array, bracket, _ = name.partition("[")
+        if value is None or bracket:
+            self._variables.forget(array)
         else:
             self._variables.assign(name, str(value))
 
