@@ -26,13 +26,13 @@ def agreed(profile: FrameworkProfile, precision: str, named: Collection[str]) ->
     Raises:
         RequestError: they contradict each other.
     """
-    held = available(profile).get(RECIPE)
-    if precision == "fp8" and held == MX:
+    current = available(profile).get(RECIPE)
+    if precision == "fp8" and current == MX:
         return profile, "mxfp8"
-    if precision == "mxfp8" and held not in (None, MX):
+    if precision == "mxfp8" and current not in (None, MX):
         if RECIPE in named:
             raise RequestError(
-                f"precision mxfp8 is fp8 with {RECIPE}={MX}, but got {RECIPE}={held}; drop one of the two"
+                f"precision mxfp8 is fp8 with {RECIPE}={MX}, but got {RECIPE}={current}; drop one of the two"
             )
         return with_settings(profile, implied(precision)), precision
     return profile, precision

@@ -11,15 +11,15 @@ def flag_words(flags: Flags) -> list[str]:
     >>> flag_words({"exp_avg_dtype": "bf16", "overlap_param_gather": True, "compile.enable": False})
     ['--exp-avg-dtype bf16', '--overlap-param-gather', 'compile.enable=false']
     """
-    words = []
+    texts = []
     for name, value in flags.items():
         shown = str(value).lower() if isinstance(value, bool) else str(value)
         shown = " ".join(map(str, value)) if isinstance(value, list | tuple) else shown
         if "." in name or name.isupper():
-            words.append(f"{name}={shown}")
+            texts.append(f"{name}={shown}")
         else:
-            words.append("--" + name.replace("_", "-") + ("" if value is True else f" {shown}"))
-    return words
+            texts.append("--" + name.replace("_", "-") + ("" if value is True else f" {shown}"))
+    return texts
 
 
 def settings_text(settings: Mapping[str, str]) -> str:

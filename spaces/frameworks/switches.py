@@ -6,8 +6,8 @@ switch of its framework; ``switched`` returns the profile with other settings.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -17,10 +17,6 @@ from forerun.spaces.frameworks.hardware import ANY, DeviceKind, Hardware, read_h
 from forerun.spaces.frameworks.profile import FrameworkProfile
 
 _FILES = ("communication", "experts", "memory", "kernels")
-_SWITCH = frozenset(
-    {"title", "values", "share", "free", "needs", "beside", "models", "requires", "hardware", "evidence", "frameworks"}
-)
-_SUPPORT = frozenset({"since", "later", "before", "unset", "flags", "also", "values", "hardware"})
 _EVERYWHERE, _ABSENT = "any", "absent"
 SHARE = "share"
 """Placeholder, in flags, of settings that are numbers between 0 and 1."""
@@ -40,21 +36,21 @@ class Support:
     switch's own changes; ``hardware``: replaces the hardware of settings that this framework runs elsewhere.
     """
 
-    since: str
-    later: Mapping[str, str]
-    before: str | None
     unset: str
-    flags: Mapping[str, Flags]
-    also: Mapping[str, Sequence[Flags]]
-    values: Mapping[str, Mapping[str, Any]]
-    hardware: Mapping[str, Hardware]
+    since: str = ""
+    later: Mapping[str, str] = field(default_factory=dict)
+    before: str | None = None
+    flags: Mapping[str, Flags] = field(default_factory=dict)
+    also: Mapping[str, Sequence[Flags]] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    hardware: Mapping[str, Hardware] = field(default_factory=dict)
 
     def written(self, setting: str) -> Flags | None:
         """Return the flags of a setting; None where the setting has no spelling and is not the default."""
-        found = self.flags.get(setting)
-        if found is None and _share(setting) is not None and SHARE in self.flags:
-            found = {name: _share(setting) if value == SHARE else value for name, value in self.flags[SHARE].items()}
-        return {} if found is None and setting == self.unset else found
+        flags, share = self.flags.get(setting), _share(setting)
+        if flags is None and share is not None and SHARE in self.flags:
+            flags = {name: share if value == SHARE else value for name, value in self.flags[SHARE].items()}
+        return {} if flags is None and setting == self.unset else flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +70,15 @@ class Switch:
     name: str
     title: str
     values: Mapping[str, Mapping[str, Any]]
-    share: str
-    needs: Mapping[str, int]
-    beside: str
-    models: Mapping[str, str]
-    requires: Mapping[str, Mapping[str, Sequence[str]]]
     hardware: Mapping[str, Hardware]
     evidence: str
-    free: bool
     frameworks: Mapping[str, Support | None]
+    share: str = ""
+    needs: Mapping[str, int] = field(default_factory=dict)
+    beside: str = ""
+    models: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    free: bool = False
 
     def support(self, profile: FrameworkProfile) -> Support | None:
         """Return the support of this switch by a framework, or by a parent of its profile; None without support."""
@@ -97,8 +93,8 @@ class Switch:
         support = self.support(profile)
         setting, share = self.read(setting), _share(setting)
         plain = setting if setting in self.values else "on"
-        found = self.values[plain] if support is None else support.values.get(plain, self.values[plain])
-        return found if plain == setting else {**found, self.share: share}
+        changes = self.values[plain] if support is None else support.values.get(plain, self.values[plain])
+        return changes if plain == setting else {**changes, self.share: share}
 
     def required(self, setting: str) -> Mapping[str, Sequence[str]]:
         """Return the settings of other switches, one of which a setting requires."""
@@ -107,8 +103,8 @@ class Switch:
     def hardware_of(self, profile: FrameworkProfile, setting: str) -> Hardware:
         """Return the devices that have a setting in a framework."""
         support, plain = self.support(profile), setting if setting in self.values else "on"
-        own = {} if support is None else support.hardware
-        return own.get(plain, self.hardware.get(plain, ANY))
+        overrides = {} if support is None else support.hardware
+        return overrides.get(plain, self.hardware.get(plain, ANY))
 
     def read(self, setting: str) -> str:
         """Return a setting in its canonical form: shortest numbers, with 0 as off and 1 as on.
@@ -146,61 +142,53 @@ def all_switches() -> Mapping[str, Switch]:
     >>> sorted(all_switches()["dispatcher"].values)
     ['allgather', 'alltoall', 'deepep', 'hybridep']
     """
-    found = {}
+    entries: dict[str, Mapping[str, Any]] = {}
     for name in _FILES:
-        entries = package_yaml("forerun.spaces.frameworks", "data", "switches", f"{name}.yaml")
-        for switch, entry in entries.items():
-            found[switch] = _switch(switch, entry)
-    return found
-
-
-def _switch(name: str, entry: Mapping[str, Any]) -> Switch:
-    if surplus := entry.keys() - _SWITCH:
-        raise ValueError(f"switch {name} has unknown keys {sorted(surplus)}")
-    return Switch(
-        name=name,
-        title=entry["title"],
-        values=_by_word(entry["values"]),
-        share=entry.get("share", ""),
-        needs=entry.get("needs", {}),
-        beside=entry.get("beside", ""),
-        models=_by_word(entry.get("models", {})),
-        requires={
-            setting: {other: [as_word(v) for v in needed] for other, needed in held.items()}
-            for setting, held in _by_word(entry.get("requires", {})).items()
-        },
-        hardware=_hardware(entry["hardware"]),
-        evidence=entry["evidence"],
-        free=entry.get("free", False),
-        frameworks={
-            framework: None if held == _ABSENT else _support(name, held)
-            for framework, held in entry["frameworks"].items()
-        },
-    )
-
-
-def _support(name: str, entry: Mapping[str, Any]) -> Support:
-    if surplus := entry.keys() - _SUPPORT:
-        raise ValueError(f"switch {name} has unknown keys {sorted(surplus)} under frameworks")
-    return Support(
-        since=str(entry.get("since", "")),
-        later={setting: str(version) for setting, version in _by_word(entry.get("later", {})).items()},
-        before=as_word(entry["before"]) if "before" in entry else None,
-        unset=as_word(entry["unset"]),
-        flags=_by_word(entry.get("flags", {})),
-        also=_by_word(entry.get("also", {})),
-        values=_by_word(entry.get("values", {})),
-        hardware=_hardware(entry.get("hardware", {})),
-    )
+        entries |= package_yaml("forerun.spaces.frameworks", "data", "switches", f"{name}.yaml")
+    return {name: Switch(name=name, **_converted(entry)) for name, entry in entries.items()}
 
 
 def _hardware(entry: Any) -> dict[str, Hardware]:
     """Return the hardware of each setting that is limited to some devices."""
-    return {} if entry == _EVERYWHERE else {word: read_hardware(held) for word, held in _by_word(entry).items()}
+    return {} if entry == _EVERYWHERE else {word: read_hardware(limits) for word, limits in _by_word(entry).items()}
 
 
 def _by_word(mapping: Mapping[Any, Any]) -> dict[str, Any]:
     return {as_word(key): value for key, value in mapping.items()}
+
+
+def _requirements(entry: Any) -> dict[str, Any]:
+    return {
+        setting: {other: [as_word(value) for value in allowed] for other, allowed in others.items()}
+        for setting, others in _by_word(entry).items()
+    }
+
+
+def _frameworks(entry: Any) -> dict[str, Support | None]:
+    return {
+        framework: None if support == _ABSENT else Support(**_converted(support))
+        for framework, support in entry.items()
+    }
+
+
+_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "also": _by_word,
+    "before": as_word,
+    "flags": _by_word,
+    "frameworks": _frameworks,
+    "hardware": _hardware,
+    "later": lambda entry: {setting: str(version) for setting, version in _by_word(entry).items()},
+    "models": _by_word,
+    "requires": _requirements,
+    "since": str,
+    "unset": as_word,
+    "values": _by_word,
+}
+"""Conversions of the values of an entry of a switch, or of a framework that has it, by key."""
+
+
+def _converted(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _CONVERSIONS[key](value) if key in _CONVERSIONS else value for key, value in entry.items()}
 
 
 def available(profile: FrameworkProfile) -> dict[str, str]:
@@ -223,7 +211,8 @@ def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> Framewor
         if name not in all_switches():
             raise unknown("switch", name, all_switches())
         if name not in had:
-            others = ", ".join(sorted(other for other, held in all_switches()[name].frameworks.items() if held))
+            supports = all_switches()[name].frameworks.items()
+            others = ", ".join(sorted(framework for framework, support in supports if support))
             raise RequestError(
                 f"{profile.name} {profile.version} has no switch {name}, which is one of {others}; "
                 f"its switches: {', '.join(sorted(had)) or 'none'}".replace("  ", " ")
@@ -231,7 +220,7 @@ def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> Framewor
     named = {name: all_switches()[name].read(as_word(setting)) for name, setting in settings.items()}
     for name, setting in named.items():
         _check_release(profile, all_switches()[name], setting)
-    wanted = _brought(named, had) | named
+    wanted = _implied(named, had) | named
     result = with_settings(profile, wanted)
     _check_required(result, wanted)
     return result
@@ -248,7 +237,7 @@ def _check_release(profile: FrameworkProfile, switch: Switch, setting: str) -> N
         )
 
 
-def _brought(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]:
+def _implied(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of other switches that the named ones require, where the choice is unique."""
     return {
         other: needed[0]
@@ -264,37 +253,38 @@ def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> Fra
     Raises:
         RequestError: a switch does not have the setting.
     """
-    held = available(profile)
+    current = available(profile)
     for name, switch in all_switches().items():
         if name in settings:
             profile = replace(profile, **_changes(profile, switch.effect(profile, settings[name])))
-            held[name] = switch.read(settings[name])
-    ordered = tuple((name, held[name]) for name in all_switches() if name in held)
+            current[name] = switch.read(settings[name])
+    ordered = tuple((name, current[name]) for name in all_switches() if name in current)
     return replace(profile, switches=ordered)
 
 
 def _changes(profile: FrameworkProfile, effect: Mapping[str, Any]) -> dict[str, Any]:
     """Return the new values of fields under an effect."""
     changes: dict[str, Any] = {}
-    for field, value in effect.items():
-        if field == "eager+":
-            changes["eager"] = (*profile.eager, *(name for name in value if name not in profile.eager))
-        elif field == "eager-":
-            changes["eager"] = tuple(name for name in profile.eager if name not in value)
+    for name, value in effect.items():
+        if name == "eager+":
+            changes["eager"] = (*profile.eager, *(operator for operator in value if operator not in profile.eager))
+        elif name == "eager-":
+            changes["eager"] = tuple(operator for operator in profile.eager if operator not in value)
         else:
-            changes[field] = tuple(value) if isinstance(value, list) else value
+            changes[name] = tuple(value) if isinstance(value, list) else value
     return changes
 
 
 def _check_required(profile: FrameworkProfile, settings: Mapping[str, str]) -> None:
     """Raise RequestError where a setting named by the user leaves another without its requirement."""
-    held = available(profile)
-    for name, setting in held.items():
+    current = available(profile)
+    for name, setting in current.items():
         for other, needed in all_switches()[name].required(setting).items():
-            if other in held and held[other] not in needed and (name in settings or other in settings):
+            if other in current and current[other] not in needed and (name in settings or other in settings):
                 choice = " or ".join(f"{other}={word}" for word in needed)
                 raise RequestError(
-                    f"{name}={setting} requires {choice}, but got {other}={held[other]}; set {choice}, or change {name}"
+                    f"{name}={setting} requires {choice}, but got {other}={current[other]}; set {choice}, or change "
+                    f"{name}"
                 )
 
 
@@ -307,11 +297,11 @@ def on_devices(profile: FrameworkProfile, kinds: Collection[DeviceKind]) -> Fram
     'alltoall'
     """
     replaced: dict[str, str] = {}
-    held = available(profile)
-    for name, setting in held.items():
+    current = available(profile)
+    for name, setting in current.items():
         if any(not all_switches()[name].hardware_of(profile, setting).runs_on(kind) for kind in kinds):
             replaced[name] = _instead(profile, all_switches()[name], setting, kinds)
-    while broken := _unmet(held | replaced, replaced):
+    while broken := _unmet(current | replaced, replaced):
         replaced |= {name: _instead(profile, all_switches()[name], setting, kinds) for name, setting in broken}
     return with_settings(profile, replaced) if replaced else profile
 
@@ -326,13 +316,13 @@ def _instead(profile: FrameworkProfile, switch: Switch, setting: str, kinds: Col
     return next(iter(switch.values))
 
 
-def _unmet(held: Mapping[str, str], replaced: Mapping[str, str]) -> list[tuple[str, str]]:
+def _unmet(settings: Mapping[str, str], replaced: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the settings that require a replaced setting of another switch."""
     return [
         (name, setting)
-        for name, setting in held.items()
+        for name, setting in settings.items()
         for other, needed in all_switches()[name].required(setting).items()
-        if other in replaced and held[other] not in needed and name not in replaced
+        if other in replaced and settings[other] not in needed and name not in replaced
     ]
 
 
@@ -357,13 +347,13 @@ def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:
     """
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}", version):
         raise RequestError(f"a version of {profile.name} is a number like 0.16, but got {version!r}")
-    gone = {}
+    absent = {}
     for name, switch in all_switches().items():
         support = switch.support(profile)
         if name in available(profile) and support is not None and release(version) < release(support.since):
-            gone[name] = support.before or support.unset
-    older = with_settings(profile, gone)
-    return replace(older, version=version, switches=tuple(item for item in older.switches if item[0] not in gone))
+            absent[name] = support.before or support.unset
+    older = with_settings(profile, absent)
+    return replace(older, version=version, switches=tuple(item for item in older.switches if item[0] not in absent))
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -396,7 +386,7 @@ def parse_switches(
         RequestError: a switch is unknown or set twice, or does not have the setting.
     """
     known = all_switches() if known is None else known
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     words = [(word, "on") for text in texts for word in text.split(",")]
     words += [(word, "off") for text in without for word in text.split(",")]
     for word, default in words:
@@ -405,7 +395,7 @@ def parse_switches(
             raise RequestError(f"switches are written NAME or NAME=SETTING with commas between them, but got {word!r}")
         if name not in known:
             raise unknown("switch", name, known)
-        if name in found:
+        if name in settings:
             raise RequestError(f"switch {name} is set twice")
-        found[name] = known[name].read(setting.strip() if equals else default)
-    return found
+        settings[name] = known[name].read(setting.strip() if equals else default)
+    return settings
