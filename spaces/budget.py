@@ -83,8 +83,8 @@ class Budget:
         price = cluster.usd_per_device_hour
         if price is None:
             hint = cluster.device.usd_per_hour
-            found = f"; published for {cluster.device.title}: {hint[0]:g} to {hint[1]:g}" if hint else ""
-            raise RequestError(f"a budget in USD per hour needs your price per device and hour{found}")
+            published = f"; published for {cluster.device.title}: {hint[0]:g} to {hint[1]:g}" if hint else ""
+            raise RequestError(f"a budget in USD per hour needs your price per device and hour{published}")
         rented = int(self.usd_per_hour / price * (1 + 1e-12))
         if rented < 1:
             raise RequestError(f"{self} rents no device at {price:g} USD per hour each; use at least {price:g} USD/h")

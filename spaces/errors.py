@@ -54,9 +54,9 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     same = [choice for choice in choices if _letters(choice) == word]
     slips = difflib.get_close_matches(name.lower(), choices, n=count, cutoff=0.85)
     parts = [choice for choice in choices if word in re.split("[^a-z0-9]+", choice.lower()) or _holds(word, choice)]
-    alike = difflib.get_close_matches(name.lower(), choices, n=count, cutoff=0.65)
-    parts.sort(key=lambda choice: (choice not in alike, len(choice)))
-    return same or list(dict.fromkeys([*slips, *parts, *alike]))[:count]
+    similar = difflib.get_close_matches(name.lower(), choices, n=count, cutoff=0.65)
+    parts.sort(key=lambda choice: (choice not in similar, len(choice)))
+    return same or list(dict.fromkeys([*slips, *parts, *similar]))[:count]
 
 
 def _letters(name: str) -> str:

@@ -23,8 +23,8 @@ MOST_SHOWN = 80
 
 def harmful(text: str) -> str | None:
     """Return the first character of a text that must be escaped, None if there is none."""
-    found = _NOT_SHOWN.search(text)
-    return found[0] if found else None
+    match = _NOT_SHOWN.search(text)
+    return match[0] if match else None
 
 
 def visible(text: str) -> str:
@@ -57,7 +57,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("mysql://me:secret@host:80/db?password=x and sqlite:///studies.db")
     'mysql://host:80/… and sqlite:///…'
     """
-    return _URL.sub(lambda found: found[1] + _host_of(found[2]), text)
+    return _URL.sub(lambda match: match[1] + _host_of(match[2]), text)
 
 
 def _host_of(rest: str) -> str:
@@ -74,7 +74,7 @@ def _host_of(rest: str) -> str:
 
 def visible_json(text: str) -> str:
     """Return equal JSON text with every harmful character as a JSON escape."""
-    return _NOT_SHOWN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _NOT_SHOWN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def cell(text: str) -> str:
@@ -88,8 +88,8 @@ def cell(text: str) -> str:
     return f"'{text}" if formula else text
 
 
-def _written_out(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _written_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
     if code < 0x100:
         return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code, f"\\x{code:02x}")
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -59,21 +59,21 @@ def trace_source(
     from forerun.simulator.replay import analyse_files
 
     analysis = analyse_files(paths, reading=reading)
-    found = replayed_step(analysis, link_bytes_per_s=link_bytes_per_s)
-    notes = [f"operators of rank {found.rank}, which computes most; all ranks are taken to be like it"]
-    if found.rest_s > _WORTH * found.measured_s:
+    step = replayed_step(analysis, link_bytes_per_s=link_bytes_per_s)
+    notes = [f"operators of rank {step.rank}, which computes most; all ranks are taken to be like it"]
+    if step.rest_s > _WORTH * step.measured_s:
         notes.append(
-            f"{format_seconds(found.rest_s)} of a step are waits for other ranks and what varies from step to step: "
+            f"{format_seconds(step.rest_s)} of a step are waits for other ranks and what varies from step to step: "
             "taken to stay"
         )
-    if not found.split:
+    if not step.split:
         notes.append("the traces do not show the gradients of a bucket: buckets can be joined, not split")
-    if not found.latency_known:
+    if not step.latency_known:
         notes.append(
             "all buckets of the run have one size, so that the latency of a message is unknown: taken as what a "
             "network of 1 Gb/s would not need of it"
         )
-    return ImproveSource(step=found.step, plan=found.plan, analysis=analysis, notes=tuple(notes))
+    return ImproveSource(step=step.step, plan=step.plan, analysis=analysis, notes=tuple(notes))
 
 
 def model_source(
@@ -169,7 +169,7 @@ def _other_precisions(
     from forerun.simulator.improve.from_prediction import graph_step
 
     before_s = simulate(step, rule_plan(step, rule)).step_s
-    found = []
+    precisions = []
     for precision in ("bf16", "fp16"):
         try:
             setting = of_operator_graph(resolve(replace(request, precision=precision)))
@@ -178,8 +178,8 @@ def _other_precisions(
         other = graph_step(setting.context, ranks=gpus, batch=batch)
         saves_s = before_s - simulate(other, rule_plan(other, rule)).step_s
         if saves_s > _WORTH * before_s:
-            found.append(Alternative(name="mixed precision", what=precision, saves_s=saves_s))
-    return tuple(found)
+            precisions.append(Alternative(name="mixed precision", what=precision, saves_s=saves_s))
+    return tuple(precisions)
 
 
 def _other_splits(setting: "Setting[GraphContext]") -> tuple[Alternative, ...]:

@@ -37,9 +37,9 @@ def summary(
     }
 
 
-def _buckets(found: Improvement) -> Iterator[dict[str, Any]]:
+def _buckets(improvement: Improvement) -> Iterator[dict[str, Any]]:
     """Yield the buckets of the plan in the order of sending; ``ready_s`` and ``sent_s`` from the start of the step."""
-    step, plan = found.step, found.plan
+    step, plan = improvement.step, improvement.plan
     for number, bucket in enumerate(plan.buckets):
         yield {
             "first": step.ops[bucket[0]].name,
@@ -47,6 +47,6 @@ def _buckets(found: Improvement) -> Iterator[dict[str, Any]]:
             "gradients": len(bucket),
             "bytes": sum(step.ops[op].gradient_bytes for op in bucket),
             "pieces": plan.cut(number),
-            "ready_s": found.best.ready_s[number],
-            "sent_s": found.best.sent_s[number],
+            "ready_s": improvement.best.ready_s[number],
+            "sent_s": improvement.best.sent_s[number],
         }

@@ -156,14 +156,14 @@ def _law(setting: Setting[GraphContext], family: str) -> str:
     """Return the bound set by the model or the batch, as text (ParaDL, table 3)."""
     limits = split_limits(setting.context.model)
     asked = setting.request.global_batch
-    own = {
+    limit_of = {
         "filter": f"at most {limits.filters} parts ({limits.filters_at})",
         "channel": f"at most {limits.channels} parts ({limits.channels_at})",
         "pipeline": f"at most {limits.weighted} stages",
         "spatial": f"at most {'x'.join(map(str, limits.extents))} parts, and each layer's halo within one neighbour",
     }
     names = family.split("+")
-    laws = [own[name] for name in names if name in own]
+    laws = [limit_of[name] for name in names if name in limit_of]
     if names[0].startswith("data") and isinstance(asked, int):
         laws.append(f"replicas divide the global batch of {asked}")
     if "tables" in family:

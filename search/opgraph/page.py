@@ -205,8 +205,8 @@ def _decades(values: Sequence[float]) -> list[float]:
     """Return round numbers within the values: 1, 2 and 5 of every decade, or decades alone if there are many."""
     low, high = min(values), max(values)
     steps = [factor * 10.0**power for power in range(-4, 12) for factor in (1, 2, 5)]
-    found = [step for step in steps if low <= step <= high]
-    return found if len(found) <= 8 else [step for step in found if math.log10(step) % 1 < 1e-9]
+    ticks = [step for step in steps if low <= step <= high]
+    return ticks if len(ticks) <= 8 else [step for step in ticks if math.log10(step) % 1 < 1e-9]
 
 
 def _short(value: float) -> str:

@@ -117,8 +117,8 @@ def tree_facts(plan: GraphPlan, name: str) -> dict[str, Any]:
 
 def _cut_text(plan: GraphPlan, operator: str) -> str:
     """Return the cuts of an operator as text, like ``batch=4 channels=2``; "" on one device."""
-    own = plan.shares[operator].cuts
-    return " ".join(f"{cut.axis or ('average' if cut.averaged else 'replicate')}={cut.degree}" for cut in own)
+    cuts = plan.shares[operator].cuts
+    return " ".join(f"{cut.axis or ('average' if cut.averaged else 'replicate')}={cut.degree}" for cut in cuts)
 
 
 def _operators(plan: GraphPlan) -> list[dict[str, Any]]:

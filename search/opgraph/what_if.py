@@ -60,7 +60,7 @@ def doublings(context: GraphContext, row: Row[Split]) -> tuple[Doubling, ...]:
         ("batch", "twice the batch on the same devices", context.cluster, context.profile, measured, 2),
         ("bisection", "no oversubscribed level", uncongested(context.cluster), context.profile, measured, 1),
     )
-    found = []
+    rows = []
     for what, words, cluster, profile, seconds, factor in cases:
         if what == "bisection" and all(level.oversubscription == 1.0 for level in context.cluster.levels):
             continue
@@ -77,8 +77,8 @@ def doublings(context: GraphContext, row: Row[Split]) -> tuple[Doubling, ...]:
             (new,) = rows_of(changed, [more])
             words = f"{words}, in {more.segments} segment{'s' if more.segments > 1 else ''}"
         gain = new.throughput / row.throughput - 1.0 if new.fits else None
-        found.append(Doubling(what=what, gain=gain, words=words))
-    return tuple(found)
+        rows.append(Doubling(what=what, gain=gain, words=words))
+    return tuple(rows)
 
 
 def congestion(context: GraphContext, row: Row[Split]) -> tuple[Bottleneck, ...]:

@@ -163,8 +163,8 @@ class Belief:
 
     def alike(self, level: float) -> NDArray[np.bool_]:
         """Return [N, N]: whether the central ``level`` of the difference of two strategies includes both signs."""
-        own = np.diag(self.covariance)
-        variance = np.maximum(own[:, None] + own[None, :] - 2 * self.covariance, 0.0) + 2 * self.noise
+        variances = np.diag(self.covariance)
+        variance = np.maximum(variances[:, None] + variances[None, :] - 2 * self.covariance, 0.0) + 2 * self.noise
         gap = np.abs(self.log_time[:, None] - self.log_time[None, :])
         return np.asarray(gap <= quantile(level) * np.sqrt(variance))
 

@@ -109,8 +109,8 @@ class _Slopes:
 
     def hold(self, rows: Sequence[int], z: Floats, log_time: Floats) -> bool:
         """Check whether the slopes are valid for some runs at ``z``."""
-        told = self.log_time[rows] + ((z - self.z[rows]) * self.slopes[rows]).sum(axis=1)
-        return bool(np.abs(told - log_time).max() <= _STRAIGHT)
+        predicted = self.log_time[rows] + ((z - self.z[rows]) * self.slopes[rows]).sum(axis=1)
+        return bool(np.abs(predicted - log_time).max() <= _STRAIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,12 +207,12 @@ def _fitted(
         turning(turn)
         evidence, known = _evidence(runs, measured, z, known)
         mixture = weighed(evidence, used, settings, priors, weight)
-        found = np.clip(mixture.shares @ mixture.constants(evidence, used), -LARGEST_Z, LARGEST_Z)
-        moved = float(np.abs(found - z).max())
+        constants = np.clip(mixture.shares @ mixture.constants(evidence, used), -LARGEST_Z, LARGEST_Z)
+        moved = float(np.abs(constants - z).max())
         turn += 1
         if turn == _ROUNDS or moved < _CLOSE:
             return replace(evidence, weight=mixture.shares @ mixture.weight), mixture, z, known
-        z, weight = found, mixture.weight
+        z, weight = constants, mixture.weight
 
 
 def _evidence(

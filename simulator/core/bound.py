@@ -129,8 +129,8 @@ class LeastStep:
     def _passes(self, table: StrategyTable) -> Floats:
         """Return the passes of a microbatch [N] in the bound of a stage: microbatches over stages."""
         passes = table.column("dp") * table.column("mbs") * table.column("pp")
-        found: Floats = self.context.workload.global_batch / passes
-        return found
+        passes_per_step: Floats = self.context.workload.global_batch / passes
+        return passes_per_step
 
     def _filled(self, table: StrategyTable, kin: Sequence[str] = ()) -> NDArray[np.intp]:
         """Return the number [N] of every candidate's combination of layer axes, with its times cached.

@@ -320,22 +320,22 @@ def _launched_s(
     Every virtual stage of an interleaved device waits for the host separately: where layers are ``launch_bound``, the
     additional time of embedding or head (``passes_s`` less ``layers_s``) hides launches in only one of ``rounds``.
     """
-    whole = np.maximum(passes_s, launches_s)
+    pass_s = np.maximum(passes_s, launches_s)
     some = np.flatnonzero(launch_bound)
     if len(some):
         inner, host, turns = layers_s[:, some], launches_s[:, some], rounds[some]
         ends = passes_s[:, some] - inner
-        whole[:, some] = (turns - 1) / turns * np.maximum(inner, host) + np.maximum(inner / turns + ends, host / turns)
-    return whole
+        pass_s[:, some] = (turns - 1) / turns * np.maximum(inner, host) + np.maximum(inner / turns + ends, host / turns)
+    return pass_s
 
 
 def _passes_s(blocks: Floats, values: Floats, share: Floats) -> tuple[Floats, Floats]:
     """Return the sum over layers alone, and a ``share`` of the sum over all blocks (``_dot``)."""
     layers = _dot(blocks[:-2], values[:-2])
-    whole = layers + blocks[-2] * values[-2]
-    whole += blocks[-1] * values[-1]
-    whole *= share
-    return layers, whole
+    total_s = layers + blocks[-2] * values[-2]
+    total_s += blocks[-1] * values[-1]
+    total_s *= share
+    return layers, total_s
 
 
 def _dot(blocks: Floats, values: Floats) -> Floats:

@@ -71,10 +71,10 @@ def peaks(context: Context, table: StrategyTable) -> Floats:
 
     The peak equals the result of ``score`` without correction by measured runs.
     """
-    found = np.empty(len(table))
+    peak = np.empty(len(table))
     for on, rows in _by_software(table):
-        found[rows] = _peaks(running(context, on), table.take(rows))
-    return found
+        peak[rows] = _peaks(running(context, on), table.take(rows))
+    return peak
 
 
 def fits(context: Context, table: StrategyTable) -> NDArray[np.bool_]:
@@ -98,10 +98,10 @@ def _peaks(context: Context, table: StrategyTable) -> Floats:
 
 def _by_software(table: StrategyTable) -> list[tuple[int, NDArray[np.intp]]]:
     """Return the sets of switches that rows of a table turn on, with their rows."""
-    software, own = table.choices["software"], table.codes["software"]
+    software, codes = table.choices["software"], table.codes["software"]
     if not len(software) or not software.any():
         return [(0, np.arange(len(table)))]
-    groups = ((int(on), np.flatnonzero(own == code)) for code, on in enumerate(software))
+    groups = ((int(on), np.flatnonzero(codes == code)) for code, on in enumerate(software))
     return [(on, rows) for on, rows in groups if len(rows)]
 
 
@@ -124,8 +124,8 @@ def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s
     if known is None:
         return scores
     slowed = scores.slowed(known.factor(context, table, time_s))
-    held = known.memory(context, table, scores.memory_bytes)
-    return slowed if held is None else slowed.holding(held)
+    memory = known.memory(context, table, scores.memory_bytes)
+    return slowed if memory is None else slowed.holding(memory)
 
 
 def _flat(context: Context, table: StrategyTable) -> ScoreTable:

@@ -179,11 +179,11 @@ def least_pace_s(context: Context, table: StrategyTable, *, hosted: bool = False
 
 
 def _least_pace_s(context: Context, table: StrategyTable, hosted: bool) -> Floats:
-    whole = _whole_model(context, table)
+    model = _whole_model(context, table)
     pp = table.column("pp").astype(np.float64)
-    forward_s = np.maximum(whole.forward_s.sum(axis=0), whole.host_s[0])
-    backward_s = np.maximum(whole.backward_s.sum(axis=0), whole.host_s[1])
-    costs = _replicas_of(context, table, whole.blocks / pp)
+    forward_s = np.maximum(model.forward_s.sum(axis=0), model.host_s[0])
+    backward_s = np.maximum(model.backward_s.sum(axis=0), model.host_s[1])
+    costs = _replicas_of(context, table, model.blocks / pp)
     time_s, zero = (forward_s + backward_s) / pp, table.column("zero").astype(np.float64)
     each_s, once_s = alone_s(context, time_s, costs.reduce_s, costs.gather_s, zero, pp)
     microbatches = context.workload.global_batch / (table.column("dp") * table.column("mbs"))
@@ -217,14 +217,14 @@ def least_parts(context: Context, table: StrategyTable) -> LeastParts:
 
 
 def _least_parts(context: Context, table: StrategyTable) -> dict[str, Floats]:
-    whole, profile = _whole_model(context, table), context.framework
-    parts = _replicas_of(context, table, whole.blocks / table.column("pp"))
-    traffic = _replicas_of(context, table, whole.blocks * np.ones(len(table)))
+    model, profile = _whole_model(context, table), context.framework
+    parts = _replicas_of(context, table, model.blocks / table.column("pp"))
+    traffic = _replicas_of(context, table, model.blocks * np.ones(len(table)))
     # Replica traffic that the software can never hide, with one reduction and one gather per step.
     exposed_s = (1 - profile.overlap_gradients) * traffic.reduce_s + (1 - profile.overlap_parameters) * traffic.gather_s
     return {
-        "passes_s": whole.forward_s + whole.backward_s + whole.unpaired_s,
-        "host_s": whole.host_s[0] + whole.host_s[1],
+        "passes_s": model.forward_s + model.backward_s + model.unpaired_s,
+        "host_s": model.host_s[0] + model.host_s[1],
         "once_s": exposed_s + traffic.optimizer_s + traffic.copy_s,
         "fits": _states_fit(context, parts, hosted=False).astype(np.float64),
     }
@@ -266,8 +266,8 @@ def _whole_model(context: Context, table: StrategyTable) -> _WholeModel:
 
 def _states_fit(context: Context, costs: ReplicaCosts, *, hosted: bool) -> NDArray[np.bool_]:
     """Check that parameters and gradients, with optimizer states unless ``hosted``, fit into memory, [N]."""
-    held = costs.parameter_bytes + costs.gradient_bytes + (0.0 if hosted else 1.0) * costs.optimizer_bytes
-    return np.asarray(held[0] <= context.memory_limit_bytes - context.framework.context_bytes)
+    state_bytes = costs.parameter_bytes + costs.gradient_bytes + (0.0 if hosted else 1.0) * costs.optimizer_bytes
+    return np.asarray(state_bytes[0] <= context.memory_limit_bytes - context.framework.context_bytes)
 
 
 def least_p2p_s(context: Context, table: StrategyTable) -> Floats:

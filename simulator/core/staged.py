@@ -83,9 +83,9 @@ def stage_p2p_s(context: Context, rows: StageRows) -> Floats:
         for side in (slice(None, -1), slice(1, None))
     ]
     near = rows.placement[1:] == Placement.TP_CP_EP_PP_DP
-    there = p2p_between_s(context, ends[0], ends[1], rows.cp[1:], near, rows.pp[1:])
-    back = p2p_between_s(context, ends[1], ends[0], rows.cp[1:], near, rows.pp[1:])
-    return np.stack([there, back]) * rows.exists[1:]
+    forward_s = p2p_between_s(context, ends[0], ends[1], rows.cp[1:], near, rows.pp[1:])
+    backward_s = p2p_between_s(context, ends[1], ends[0], rows.cp[1:], near, rows.pp[1:])
+    return np.stack([forward_s, backward_s]) * rows.exists[1:]
 
 
 def _mean_p2p_s(context: Context, time: PipelineTime, pp: Floats, each_p2p_s: Floats) -> Floats:

@@ -98,25 +98,25 @@ def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> Re
         name: np.maximum(getattr(first, name), getattr(second, name) - early_s.get(name, 0.0))
         for name in ("reduce_s", "gather_s", "tied_s", "optimizer_s", "copy_s")
     }
-    held = {
+    stored = {
         name: np.where(rows.second, getattr(second, name), getattr(first, name))
         for name in (field.name for field in dataclasses.fields(ReplicaCosts))
         if name.endswith("_bytes")
     }
-    return ReplicaCosts(**slower, **held)
+    return ReplicaCosts(**slower, **stored)
 
 
 def _half(
     context: Context, rows: StageRows, parameters: StageParameters, member: NDArray[np.bool_], end: int
 ) -> ReplicaCosts:
     """Return the costs of the stages of one half; all other stages count as the one at the ``end`` of the pipeline."""
-    own = {
+    values = {
         field.name: np.where(member, getattr(parameters, field.name), getattr(parameters, field.name)[end])
         for field in dataclasses.fields(StageParameters)
     }
     degrees = {axis: getattr(rows, axis)[end] for axis in REPLICA_DEGREES}
     away = np.where(member, rows.optimizer_away, rows.optimizer_away[end])
-    return replica_costs(context, Replicas(parameters=StageParameters(**own), on_host=away, **degrees))
+    return replica_costs(context, Replicas(parameters=StageParameters(**values), on_host=away, **degrees))
 
 
 def _shards(context: Context, rows: StageRows) -> tuple[Shard, Keys, Keys]:

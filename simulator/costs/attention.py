@@ -118,8 +118,8 @@ def attention_time_s(
         return device.measured.seconds(name, (b, h, g, sq, sk, d, dv), fitted)
     if kernel in MATERIALISED:
         return _unfused_s(device, precision, kernel, b * h, sq, sk, d, dv, dropout=dropout, backward=backward)
-    found = device_efficiency(device)
-    surface = found.attention_backward if backward else found.attention_forward
+    efficiency = device_efficiency(device)
+    surface = efficiency.attention_backward if backward else efficiency.attention_forward
     hopper = device.architecture.startswith("Hopper")
     older = {
         "flash": 1.0,
@@ -127,7 +127,7 @@ def attention_time_s(
         "flash1": surface.flash2_share * _FLASH1_SHARE,
         "flash_triton": surface.flash2_share * (_TRITON_HOPPER_SHARE if hopper else _TRITON_SHARE),
     }
-    share = found.sustained_clock["half"] ** SUSTAINED_EXPONENT * older[kernel]
+    share = efficiency.sustained_clock["half"] ** SUSTAINED_EXPONENT * older[kernel]
     share *= device.compute_share * device.attention_share
     if kernel in ("flash", "flash2") and device.architecture.startswith("Ampere"):
         keys = attended_pairs(sq, sk, causal=causal, window=window) / np.maximum(sq, 1.0)
@@ -145,7 +145,7 @@ def attention_time_s(
         window=window,
         backward=backward,
         flops_per_s=device.peak(precision) * share,
-        bytes_per_s=device.memory_bytes_per_s * found.stream.memory_share,
+        bytes_per_s=device.memory_bytes_per_s * efficiency.stream.memory_share,
         compute_units=device.compute_units,
     )
 

@@ -136,11 +136,11 @@ def _product(
 
 def _product_s(device: Device, precision: str, direction: str, m: Floats, n: Floats, k: Floats, g: Floats) -> Floats:
     """Return the seconds of the arithmetic with the best division of the sum, including the sum of its parts."""
-    found = device_efficiency(device)
-    width = "fp8" if INPUT_BYTES[precision] < 2 and "fp8" in found.gemm else "half"
-    surface = found.gemm[width]
+    efficiency = device_efficiency(device)
+    width = "fp8" if INPUT_BYTES[precision] < 2 and "fp8" in efficiency.gemm else "half"
+    surface = efficiency.gemm[width]
     # Clocks fall under the load of matrix units; fp32 leaves them idle.
-    share = 1.0 if precision == "fp32" else TENSOR_SHARE * found.sustained_clock[width]
+    share = 1.0 if precision == "fp32" else TENSOR_SHARE * efficiency.sustained_clock[width]
     rate = device.peak(precision) * device.compute_share * share
     kind = "forward" if direction == "forward" else "data_gradient"
     best: Floats | None = None
@@ -159,7 +159,7 @@ def _product_s(device: Device, precision: str, direction: str, m: Floats, n: Flo
         )
         if parts > 1:
             moved = 2 * 4.0 * parts * m * n * g
-            seconds = seconds + moved / (device.memory_bytes_per_s * found.stream.memory_share)
+            seconds = seconds + moved / (device.memory_bytes_per_s * efficiency.stream.memory_share)
         best = seconds if best is None else np.minimum(best, seconds)
     assert best is not None
     return np.asarray(best - surface.fixed_s, dtype=np.float64)

@@ -94,10 +94,10 @@ class ComputeEfficiency:
 
 def device_efficiency(device: Device) -> ComputeEfficiency:
     """Return the constants of ``device``: its own, or those of its architecture scaled to its measured ceiling."""
-    own, lender = _lender(device)
+    fitted, lender = _lender(device)
     entry = _entry(lender)
     power = _power_ratio(device, lender)
-    if own:
+    if fitted:
         return entry if power == 1.0 else replace(entry, sustained_clock=_slowed(entry.sustained_clock, power))
     scale, memory_scale = _ceiling_ratio(device, lender), _memory_ratio(device, lender)
     gemm = {key: replace(value, peak_share=min(1.0, value.peak_share * scale)) for key, value in entry.gemm.items()}
@@ -126,8 +126,8 @@ def _borrowed_clock(device: Device) -> Mapping[str, float] | None:
 
 def compute_provenance(device: Device) -> str:
     """Return the source of the compute constants of ``device``, for outputs that distinguish fitted from borrowed."""
-    own, lender = _lender(device)
-    if own:
+    fitted, lender = _lender(device)
+    if fitted:
         return _entry(lender).provenance
     return f"{_UNCALIBRATED}: borrowed from {lender}, scaled by {_ceiling_ratio(device, lender):.2f}"
 
@@ -138,12 +138,12 @@ def constants_from(device: Device) -> str:
     "own": fitted to its micro-benchmarks; "lent": by a device of its architecture; "foreign": no device of its
     architecture was fitted.
     """
-    own, lender = _lender(device)
+    fitted, lender = _lender(device)
     spelled = device.architecture.lower()
     known = any(spelled.startswith(key) for key in _data()["architectures"])
     if not known or _entry(lender).provenance.startswith(_UNCALIBRATED):
         return "foreign"
-    return "own" if own else "lent"
+    return "own" if fitted else "lent"
 
 
 def _scaled(value: AttentionEfficiency, scale: float) -> AttentionEfficiency:
@@ -167,9 +167,9 @@ _TRUSTED_CEILING = 0.87
 
 def _ceiling_ratio(device: Device, lender: str) -> float:
     """Return the ceiling of ``device`` (of fp32 if it has no other) relative to ``lender``; 1 if unknown."""
-    own = device.matmul_ceiling.get("bf16", device.matmul_ceiling.get("fp32"))
+    ceiling = device.matmul_ceiling.get("bf16", device.matmul_ceiling.get("fp32"))
     lent = float(_data()["devices"][lender]["matmul_ceiling"])
-    return min(own, _TRUSTED_CEILING) / lent if own else 1.0
+    return min(ceiling, _TRUSTED_CEILING) / lent if ceiling else 1.0
 
 
 # Clock under load against the power limit where this limits the clock: power falls with the square of the clock and

@@ -72,18 +72,18 @@ def gemm_time_s(
         raise unknown("precision", precision, INPUT_BYTES)
     if kind not in _OUTPUT_BYTES:
         raise unknown("matrix product", kind, _OUTPUT_BYTES)
-    found = device_efficiency(device)
-    width = _SURFACE[precision] if _SURFACE[precision] in found.gemm else "half"
+    efficiency = device_efficiency(device)
+    width = _SURFACE[precision] if _SURFACE[precision] in efficiency.gemm else "half"
 
     def surface(m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike) -> Floats:
         return gemm_surface_s(
-            found.gemm[width],
+            efficiency.gemm[width],
             m,
             n,
             k,
             groups=groups,
             kind=kind,
-            flops_per_s=_peak(device, precision) * found.sustained_clock[width] * device.compute_share,
+            flops_per_s=_peak(device, precision) * efficiency.sustained_clock[width] * device.compute_share,
             bytes_per_s=device.memory_bytes_per_s,
             compute_units=device.compute_units,
             input_bytes=INPUT_BYTES[precision],

@@ -116,13 +116,13 @@ def _at_least(wait_for: int, workers: int, done: Sequence[tuple[Floats, int]]) -
             chance[1:] = chance[1:] * (1 - other) + chance[:-1] * other
             chance[0] *= 1 - other
     reached = np.zeros_like(share)
-    for found in range(rest + 1):
-        needed = wait_for - found
+    for successes in range(rest + 1):
+        needed = wait_for - successes
         if needed <= 0:
             enough: Floats | float = 1.0
         elif needed > count:
             enough = 0.0
         else:
             enough = betainc(needed, count - needed + 1, share)  # P(binomial(n, p) >= k) = I_p(k, n - k + 1)
-        reached = reached + chance[found] * enough
+        reached = reached + chance[successes] * enough
     return np.asarray(np.clip(reached, 0.0, 1.0), dtype=np.float64)

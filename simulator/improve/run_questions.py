@@ -85,10 +85,10 @@ def _changes(analysis: Analysis) -> list[tuple[str, str, dict[int, float]]]:
     for one in analysis.stragglers:
         place = next(place for place, trace in enumerate(graph.traces) if trace.rank == one.rank)
         trace = graph.traces[place]
-        own = graph.task[place][(trace.kind <= SpanKind.COPY) & (trace.step >= one.since_step)].tolist()
+        affected = graph.task[place][(trace.kind <= SpanKind.COPY) & (trace.step >= one.since_step)].tolist()
         factor = max(1 - one.excess_s / work[one.rank], 0.0) if work[one.rank] else 1.0
         changes.append(
-            ("no straggler", f"rank {one.rank} as fast as the others", {task: took[task] * factor for task in own})
+            ("no straggler", f"rank {one.rank} as fast as the others", {task: took[task] * factor for task in affected})
         )
     return [change for change in changes if change[2]]
 

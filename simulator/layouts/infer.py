@@ -170,10 +170,10 @@ def _at_hand(made: Layout, wanted: Layout) -> bool:
     """Check that every device that needs a part has all of it."""
     parts, needed = made.part_of(), wanted.part_of()
     for device, part in needed.items():
-        own = parts.get(device)
-        if own is None:
+        block = parts.get(device)
+        if block is None:
             return False
-        for i, a, j, b in zip(own, made.degrees, part, wanted.degrees, strict=True):
+        for i, a, j, b in zip(block, made.degrees, part, wanted.degrees, strict=True):
             if not (i * b <= j * a and (j + 1) * a <= (i + 1) * b):
                 return False
     return True
@@ -234,9 +234,9 @@ def _point_to_point(made: Layout, wanted: Layout, shape: Sequence[float]) -> tup
         volume = np.prod(np.clip(overlap, 0, None) * unit_elements, axis=1)
         overlapping = np.flatnonzero(volume).tolist()
         for target in row:
-            own = number[parts[target]] if target in parts and made.partial == 1 else -1
+            local = number[parts[target]] if target in parts and made.partial == 1 else -1
             for part in overlapping:
-                if part == own:
+                if part == local:
                     continue
                 for addend in made.grid[part].tolist():
                     source = min(addend, key=lambda device: (abs(device - target), device))

@@ -59,7 +59,7 @@ class Layout:
 
         Each of ``coarse`` divides the degree of its dimension.
         """
-        inside = [fine // whole for fine, whole in zip(self.degrees, coarse, strict=True)]
+        inside = [fine // parts for fine, parts in zip(self.degrees, coarse, strict=True)]
         split = [size for pair in zip(coarse, inside, strict=True) for size in pair]
         grid = np.array(self.devices, dtype=np.int64).reshape(*split, self.partial, self.copies)
         count = len(coarse)

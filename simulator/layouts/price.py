@@ -84,8 +84,8 @@ def crossing_senders(
     group = (case * max(len(levels), 1) + crossed) * many + source // distance
     # Every sender counts once for each link that it uses.
     senders = np.unique(group * many + source) // many
-    behind, count = np.unique(senders, return_counts=True)
-    return distance, count[np.searchsorted(behind, group)]
+    links, count = np.unique(senders, return_counts=True)
+    return distance, count[np.searchsorted(links, group)]
 
 
 def sent_s(cluster: Cluster, size: ArrayLike, distance: ArrayLike, share: ArrayLike) -> Floats:
@@ -105,8 +105,8 @@ def _pairs_s(cluster: Cluster, transfer: Transfer, element_bytes: float) -> floa
     port: dict[tuple[str, int], dict[tuple[int, float], float]] = {}
     for (source, target), size, way in zip(pairs, transfer.elements, crossings(cluster.levels, pairs), strict=True):
         for key in (("out", source), ("in", target)):
-            found = port.setdefault(key, {})
-            found[way] = found.get(way, 0.0) + size * element_bytes
-    slowest = {tuple(sorted(found.items())) for found in port.values()}
-    times = {one: float(sent_s(cluster, one[1], *one[0])) for found in slowest for one in found}
-    return max((math.fsum(times[one] for one in found) for found in slowest), default=0.0)
+            sent = port.setdefault(key, {})
+            sent[way] = sent.get(way, 0.0) + size * element_bytes
+    slowest = {tuple(sorted(sent.items())) for sent in port.values()}
+    times = {one: float(sent_s(cluster, one[1], *one[0])) for sent in slowest for one in sent}
+    return max((math.fsum(times[one] for one in sent) for sent in slowest), default=0.0)

@@ -186,21 +186,21 @@ def _collective_words(mode: Mode) -> str:
 
 
 def _bounds(context: GraphContext, cost: _Cost) -> list[Bottleneck]:
-    found = []
+    limits = []
     peak_bytes = float(cost.scores.peak_memory_bytes[cost.row])
     full = peak_bytes / context.memory_limit_bytes
     held_bytes = cost.bytes("parameters", "gradients", "optimizer")
     if cost.split.devices > 1 and held_bytes > 0.2 * peak_bytes:
         words = f"{held_bytes / 2**30:.1f} GiB of parameters and optimizer states that other devices store too"
-        found.append(Bottleneck(name="memory redundancy", seconds=None, words=words, inference=True))
+        limits.append(Bottleneck(name="memory redundancy", seconds=None, words=words, inference=True))
     if NEARLY_FULL < full <= 1.0:
         words = f"{full:.0%} of the usable memory: fragmentation may stop the run"
-        found.append(Bottleneck(name="fragmentation", seconds=None, words=words, inference=False))
+        limits.append(Bottleneck(name="fragmentation", seconds=None, words=words, inference=False))
     most, law = _largest_parts(context, cost.split)
     if most is not None and cost.split.parts * 2 > most:
         words = f"{cost.split.mode.name.lower()} scales to {most} at most: {law}"
-        found.append(Bottleneck(name="maximum devices", seconds=None, words=words, inference=True))
-    return found
+        limits.append(Bottleneck(name="maximum devices", seconds=None, words=words, inference=True))
+    return limits
 
 
 def _largest_parts(context: GraphContext, split: Split) -> tuple[int | None, str]:

@@ -111,8 +111,8 @@ class OperatorCosts:
         products = [number for number, operator in enumerate(layers.distinct) if operator.kind in WEIGHTED]
         if products:
             operators = [layers.distinct[number] for number in products]
-            found = self._weighted(operators, local, pixels_in[:, products], pixels_out[:, products])
-            forward[:, products], gradient[:, products], weight[:, products] = found
+            product_s = self._weighted(operators, local, pixels_in[:, products], pixels_out[:, products])
+            forward[:, products], gradient[:, products], weight[:, products] = product_s
         moved = [number for number, operator in enumerate(layers.distinct) if self._streams(operator)]
         if moved:
             operators = [layers.distinct[number] for number in moved]
@@ -208,12 +208,12 @@ class OperatorCosts:
         Only convolutions have these passes; direct kernels of groups add the bias themselves, and products of linear
         layers do both.
         """
-        own = np.array([o.bias and o.kind is not Kind.LINEAR for o in operators])
-        if self.profile.fuses_elementwise or not own.any():
+        biased = np.array([o.bias and o.kind is not Kind.LINEAR for o in operators])
+        if self.profile.fuses_elementwise or not biased.any():
             return np.zeros_like(outputs), np.zeros_like(outputs)
-        alone = own & np.array([operator.groups == 1 for operator in operators])
+        alone = biased & np.array([operator.groups == 1 for operator in operators])
         read_s, added_s = (passes_time_s(self.device, passes * outputs * self.width) for passes in (1, 2))
-        return np.where(alone, added_s, 0.0), np.where(own, read_s, 0.0)
+        return np.where(alone, added_s, 0.0), np.where(biased, read_s, 0.0)
 
     def _products(self, operator: Operator, batch: Floats) -> tuple[Floats, Floats]:
         """Seconds of products of two activations: each gradient is a product as large as the forward one."""

@@ -138,10 +138,10 @@ class GraphContext:
             return in_order(forward_NL, launched, host_N), backward_NL
         return paced(forward_NL, backward_NL, launched, host_N)
 
-    def update_s(self, held: Floats | float) -> Floats:
-        """Seconds of the update of ``held`` parameters, without rows of tables (updated in their backward pass)."""
+    def update_s(self, parameters: Floats | float) -> Floats:
+        """Seconds of the update of ``parameters``, without rows of tables (updated in their backward pass)."""
         moves = 0.0 if self.inference else self.profile.optimizer_moves
-        return passes_time_s(self.cluster.device, np.asarray(held) * 4.0 * moves)
+        return passes_time_s(self.cluster.device, np.asarray(parameters) * 4.0 * moves)
 
     @property
     def parameter_bytes(self) -> float:

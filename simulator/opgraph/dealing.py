@@ -12,11 +12,11 @@ def dealt(sizes: Sequence[float], devices: int) -> list[int]:
     >>> dealt([3, 9, 5, 4], 2)
     [0, 0, 1, 1]
     """
-    load, found = [0.0] * devices, [0] * len(sizes)
+    load, device_of = [0.0] * devices, [0] * len(sizes)
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
-        found[number] = min(range(devices), key=load.__getitem__)
-        load[found[number]] += sizes[number]
-    return found
+        device_of[number] = min(range(devices), key=load.__getitem__)
+        load[device_of[number]] += sizes[number]
+    return device_of
 
 
 @lru_cache(maxsize=256)
@@ -26,7 +26,7 @@ def fullest_tables(model: GraphModel, devices: int) -> tuple[Operator, ...]:
     if not tables:
         return ()
     places = dealt([float(table.weight_elements) for table in tables], min(devices, len(tables)))
-    held: dict[int, list[Operator]] = {}
+    tables_of: dict[int, list[Operator]] = {}
     for place, table in zip(places, tables, strict=True):
-        held.setdefault(place, []).append(table)
-    return tuple(max(held.values(), key=lambda own: sum(table.weight_elements for table in own)))
+        tables_of.setdefault(place, []).append(table)
+    return tuple(max(tables_of.values(), key=lambda group: sum(table.weight_elements for table in group)))

@@ -39,13 +39,13 @@ class Exchange:
 def tails(context: GraphContext, candidates: Candidates) -> Floats:
     """Index of the first operator without a spatial split, per row; the number of operators in other modes."""
     count = float(len(context.model.operators))
-    found: dict[tuple[int, ...], float] = {}
+    tail_of: dict[tuple[int, ...], float] = {}
     starts = np.full(len(candidates), count)
     for row in np.flatnonzero(candidates.is_mode(Mode.SPATIAL)):
         grid = candidates.splits[row].grid
-        if grid not in found:
-            found[grid] = float(tail_start(context.model, grid))
-        starts[row] = found[grid]
+        if grid not in tail_of:
+            tail_of[grid] = float(tail_start(context.model, grid))
+        starts[row] = tail_of[grid]
     return starts
 
 
@@ -54,18 +54,18 @@ def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> 
     zeros = np.zeros(len(candidates))
     halo, collective, tail, calls, pieces = (zeros.copy() for _ in range(5))
     operators = context.model.operators
-    back = np.zeros((len(candidates), len(operators)))
+    backward_NL = np.zeros((len(candidates), len(operators)))
     rows = np.flatnonzero(candidates.is_mode(Mode.SPATIAL) & (candidates.parts_N > 1))
     if rows.size:
-        halo[rows], back[rows], calls[rows] = _halo_s(context, candidates, tail_N, rows)
+        halo[rows], backward_NL[rows], calls[rows] = _halo_s(context, candidates, tail_N, rows)
         tail[rows] = _tail_s(context, candidates, tail_N, rows)
         calls[rows] += 1.0
         pieces[rows] += context.directions * candidates.parts_N[rows]
     for mode in (Mode.FILTER, Mode.CHANNEL):
         rows = np.flatnonzero(candidates.is_mode(mode) & (candidates.parts_N > 1))
         if rows.size:
-            forward, back[rows], calls[rows] = _product_s(context, candidates, mode, rows)
-            collective[rows] = forward + added(back[rows])
+            forward, backward_NL[rows], calls[rows] = _product_s(context, candidates, mode, rows)
+            collective[rows] = forward + added(backward_NL[rows])
             pieces[rows] = calls[rows] * candidates.parts_N[rows] if mode is Mode.FILTER else 0.0
     rows = np.flatnonzero(candidates.mixed_N & (candidates.replicas_N > 1))
     if rows.size:
@@ -75,7 +75,7 @@ def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> 
         collective[rows] += added(forward + backward)
         # The gather of a linear layer's input is in its forward pass; the backward pass has the gather and the rest.
         linear = [place for place, o in enumerate(operators) if o.kind is Kind.LINEAR and o.inputs]
-        back[rows[:, None], linear] += backward
+        backward_NL[rows[:, None], linear] += backward
         calls[rows] += context.directions * (len(inputs) + len(outputs))
         pieces[rows] += context.directions * len(inputs) * candidates.replicas_N[rows]
     rows = np.flatnonzero(candidates.spread_N & (candidates.replicas_N > 1))
@@ -83,14 +83,14 @@ def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> 
         looked_up = _table_s(context, candidates, rows)
         collective[rows] += context.directions * looked_up
         tables = [place for place, o in enumerate(operators) if o.kind is Kind.EMBEDDING]
-        back[rows, tables[-1]] += looked_up * (context.directions - 1.0)
+        backward_NL[rows, tables[-1]] += looked_up * (context.directions - 1.0)
         calls[rows] += context.directions
     times = candidates.segments_N
     return Exchange(
         halo_s=times * halo,
         collective_s=times * collective,
         tail_s=times * tail,
-        back_NL=back,
+        back_NL=backward_NL,
         calls_N=times * calls,
         pieces_N=times * pieces,
     )
@@ -104,23 +104,27 @@ def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
     """
     layers = context.layers
     before_tail = np.arange(len(layers.kind_of_L)) < tail_N[rows, None]
-    times_RU = np.stack([np.bincount(layers.kind_of_L[own], minlength=len(layers.distinct)) for own in before_tail])
+    times_RU = np.stack(
+        [np.bincount(layers.kind_of_L[operators], minlength=len(layers.distinct)) for operators in before_tail]
+    )
     one_RU = _neighbours_s(context, c, rows)
     # Inputs before the pass; after it the neighbours' part of their gradients, which the data does not need.
     directions_U = np.array([context.directions if operator.inputs else 1.0 for operator in layers.distinct])
     seconds = added(directions_U * times_RU * one_RU)
-    back = before_tail * (one_RU * (directions_U - 1.0))[:, layers.kind_of_L]
-    return seconds, back, added(np.where(one_RU > 0, directions_U * times_RU, 0.0))
+    backward_RL = before_tail * (one_RU * (directions_U - 1.0))[:, layers.kind_of_L]
+    return seconds, backward_RL, added(np.where(one_RU > 0, directions_U * times_RU, 0.0))
 
 
 def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
     """Seconds in which the busiest device sends to its neighbours for each distinct operator, of shape [rows, U]."""
     layers, cluster, staged = context.layers, context.cluster, context.profile.staged_bytes_per_s
     sizes_RAU = _border_bytes(context, c, rows)
-    found = [halo_ways(cluster.levels, c.splits[row].replicas, _grid(c.splits[row])) for row in rows]
+    ways_of_rows = [halo_ways(cluster.levels, c.splits[row].replicas, _grid(c.splits[row])) for row in rows]
     sent = [
         (place, number, *way, *messages)
-        for number, (place, pattern) in enumerate((place, one) for place, own in enumerate(found) for one in own)
+        for number, (place, pattern) in enumerate(
+            (place, one) for place, ways in enumerate(ways_of_rows) for one in ways
+        )
         for way, messages in pattern
     ]
     table = np.array(sent, dtype=np.float64).reshape(-1, 4 + AXES)
@@ -130,10 +134,10 @@ def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
         took_MU = 2 * size_MU / staged  # sent, then received
     else:
         took_MU = np.where(size_MU > 0, sent_s(cluster, size_MU, table[:, 2:3], table[:, 3:4]), 0.0)
-    patterns = np.zeros((sum(map(len, found)), len(layers.distinct)))
+    patterns = np.zeros((sum(map(len, ways_of_rows)), len(layers.distinct)))
     np.add.at(patterns, pattern_M, took_MU)
     slowest = np.zeros((len(rows), len(layers.distinct)))
-    np.maximum.at(slowest, np.repeat(np.arange(len(rows)), [len(own) for own in found]), patterns)
+    np.maximum.at(slowest, np.repeat(np.arange(len(rows)), [len(ways) for ways in ways_of_rows]), patterns)
     return slowest
 
 
@@ -159,8 +163,8 @@ def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
     Devices store only their parts: inputs of a convolution are gathered again for its backward pass.
     """
     starts = tail_N[rows].astype(np.int64)
-    found = {int(start): _tail_reads(context.model, int(start)) for start in set(starts)}
-    forward, again = np.array([found[int(start)] for start in starts]).T
+    reads_of = {int(start): _tail_reads(context.model, int(start)) for start in set(starts)}
+    forward, repeated = np.array([reads_of[int(start)] for start in starts]).T
     size, parts = c.local_N[rows] * context.width, c.parts_N[rows]
     stride = part_strides(context.cluster.levels, c)[rows]
     if context.profile.staged_bytes_per_s is not None:
@@ -169,8 +173,8 @@ def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
         return np.asarray(
             context.directions * size * forward * (parts - 1) / parts / context.profile.staged_bytes_per_s
         )
-    each = [collective_time_s(context.cluster, "all_gather", size * one, parts, stride) for one in (forward, again)]
-    return np.where(forward > 0, each[0], 0.0) + np.where(again > 0, each[1], 0.0) * (context.directions - 1.0)
+    each = [collective_time_s(context.cluster, "all_gather", size * one, parts, stride) for one in (forward, repeated)]
+    return np.where(forward > 0, each[0], 0.0) + np.where(repeated > 0, each[1], 0.0) * (context.directions - 1.0)
 
 
 @lru_cache(maxsize=256)
@@ -181,8 +185,8 @@ def _tail_reads(model: GraphModel, start: int) -> tuple[float, float]:
     size = {operator.name: float(operator.output_elements) for operator in model.operators[:start]}
     tail = model.operators[start:]
     read = {name for operator in tail for name in operator.inputs if name in size}
-    again = {name for operator in tail if operator.macs for name in operator.inputs if name in size}
-    return sum(size[name] for name in read), sum(size[name] for name in again)
+    repeated = {name for operator in tail if operator.macs for name in operator.inputs if name in size}
+    return sum(size[name] for name in read), sum(size[name] for name in repeated)
 
 
 def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
@@ -216,7 +220,7 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
         if operator.kind in WEIGHTED and operator.inputs
     }
     places = list(readers.values())
-    behind = np.bincount(layers.kind_of_L[places], minlength=len(layers.distinct))[weighted]
+    backward_calls = np.bincount(layers.kind_of_L[places], minlength=len(layers.distinct))[weighted]
     if mode is Mode.FILTER:
         forward, backward = gathered(output), added_up(inputs)
         # A layer with fewer filters than parts is not split, and an output without readers is not gathered.
@@ -225,16 +229,19 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
         asked = [
             number for o, number in zip(context.model.operators, layers.kind_of_L, strict=True) if o.name in wanted
         ]
-        before, behind = cut * np.bincount(asked, minlength=len(layers.distinct))[weighted], cut * behind
+        before, backward_calls = (
+            cut * np.bincount(asked, minlength=len(layers.distinct))[weighted],
+            cut * backward_calls,
+        )
     else:
         forward = added_up(output)
         backward = (gathered if context.profile.gathers_channel_gradient else added_up)(inputs)
         before = np.where([bool(operator.inputs) for operator in operators], each, 0)  # the first layer is not split
-    behind = np.where(context.inference, 0, behind)
-    calls = np.broadcast_to(before + behind, output.shape).sum(axis=1)
-    back = np.zeros((len(rows), len(layers.kind_of_L)))
-    back[:, places] = ((behind > 0) * backward)[:, np.searchsorted(weighted, layers.kind_of_L[places])]
-    return added(before * forward), back, calls
+    backward_calls = np.where(context.inference, 0, backward_calls)
+    calls = np.broadcast_to(before + backward_calls, output.shape).sum(axis=1)
+    backward_RL = np.zeros((len(rows), len(layers.kind_of_L)))
+    backward_RL[:, places] = ((backward_calls > 0) * backward)[:, np.searchsorted(weighted, layers.kind_of_L[places])]
+    return added(before * forward), backward_RL, calls
 
 
 def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:

@@ -50,20 +50,20 @@ def footprint(model: GraphModel, cuts: Mapping[str, Cuts], stored: Mapping[str, 
     """
     facts = _facts(model)
     names = [operator.name for operator in model.operators]
-    own = np.array([name in cuts for name in names])
+    present = np.array([name in cuts for name in names])
     share = np.array([1.0 / output_parts(cuts[name]) if name in cuts else 0.0 for name in names])
     stored_share = share.copy()
     for name, one in (stored or {}).items():
         if name in cuts:
             stored_share[names.index(name)] = 1.0 / output_parts(one)
     np.maximum.at(stored_share, facts.read_K, share[facts.keeper_K])
-    held = stored_share * facts.output_L
+    stored_L = stored_share * facts.output_L
     below = np.zeros(len(names))
-    np.maximum.at(below, facts.reader_E, held[facts.maker_E])
-    kept = np.where(facts.in_place_L, np.maximum(held - below, 0.0), held)
+    np.maximum.at(below, facts.reader_E, stored_L[facts.maker_E])
+    kept = np.where(facts.in_place_L, np.maximum(stored_L - below, 0.0), stored_L)
     # The model's own input is kept by the operators that read it.
     kept = np.where(facts.loss_L, 0.0, kept) + share * facts.first_L
-    return Footprint(kept_L=np.where(own, kept, 0.0), working_L=share * (facts.output_L + facts.input_L))
+    return Footprint(kept_L=np.where(present, kept, 0.0), working_L=share * (facts.output_L + facts.input_L))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +141,11 @@ def split_footprint(model: GraphModel, split: Split) -> SplitFootprint:
     kept, working = made.kept_L * split.replicas, made.working_L * split.replicas
     dense = tables = 0.0
     for operator in model.operators:
-        own = cuts.get(operator.name)
+        operator_cuts = cuts.get(operator.name)
         if operator.kind is Kind.EMBEDDING:
-            tables += operator.parameters if own is not None else 0.0
-        elif own is not None:
+            tables += operator.parameters if operator_cuts is not None else 0.0
+        elif operator_cuts is not None:
             weight = operator.weight_elements * (not operator.tied)
-            dense += (weight / own.get("in_channels", 1) + operator.parameters - weight) / own.get("channels", 1)
+            contracted = weight / operator_cuts.get("in_channels", 1)
+            dense += (contracted + operator.parameters - weight) / operator_cuts.get("channels", 1)
     return SplitFootprint(dense=dense, tables=tables, kept=float(kept.sum()), beyond=beyond_kept(kept, working))

@@ -61,21 +61,21 @@ def gradients(
     if np.any(pace != 1.0):
         latency = messages.sent_NB * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, 1.0)[:, None]
         wire = at_pace(pace[:, None], wire, latency)
-    whole, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
+    exchange_s, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
     # Parts on several nodes exchange over the ports of gradients: exchange hidden under theirs lengthens them.
     away = ~spatial & (c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node)
     under_moves = added(moved_NL) / np.maximum(added(backward_NL), _LEAST_S)
-    shown = np.where(away, shown + under_moves * (whole - shown), shown)
+    shown = np.where(away, shown + under_moves * (exchange_s - shown), shown)
     if profile.staged_bytes_per_s is not None:
         # Parts of an image sum their gradients through host memory, like borders, to one of them and back.
         local = np.where(spatial & (c.parts_N > 1), 2.0 * added(sizes) / profile.staged_bytes_per_s, 0.0)
-        whole, shown = whole + local, shown + local
+        exchange_s, shown = exchange_s + local, shown + local
     # The groups of a hybrid split use their common ports in turn.
     groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
     several = (ranks > 1) & (not context.inference)
     rendezvous = np.where(several, rendezvous_s(profile, context.nodes(ranks * spacing), groups), 0.0)
     return Gradients(
-        whole_s=np.where(several, whole, 0.0) + rendezvous,
+        whole_s=np.where(several, exchange_s, 0.0) + rendezvous,
         exposed_s=np.where(several, shown, 0.0) + rendezvous,
         straggler_wait_s=straggler_wait_s(profile, busy_N, c.devices_N),
         update_s=context.update_s(held.dense_N),
@@ -101,8 +101,8 @@ def hidden_exchange_s(
     profile = context.profile
     launch_s = reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, profile.gradient_share)
     shown = exposed_s(messages, wire_NB, profile.blocked_share * launch_s, backward_N, context.cluster.overlap)
-    whole = added(wire_NB)
-    return whole, profile.overlap * shown + (1.0 - profile.overlap) * whole
+    exchange_s = added(wire_NB)
+    return exchange_s, profile.overlap * shown + (1.0 - profile.overlap) * exchange_s
 
 
 def exchanged_bytes(context: GraphContext, c: Candidates) -> Floats:

@@ -41,8 +41,8 @@ def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) ->
         replicas = split.replicas if split.mixed or split.spread else 1
         key = (split.mode, split.parts, split.grid, replicas, split.mixed, split.spread)
         if key not in known:
-            own = Split() if split.mode is Mode.PIPELINE else replace(split, segments=1, replicas=replicas)
-            known[key] = split_footprint(context.model, own)
+            alone = Split() if split.mode is Mode.PIPELINE else replace(split, segments=1, replicas=replicas)
+            known[key] = split_footprint(context.model, alone)
         rows.append(known[key])
     tables = context.model.tables
     looked_up = np.sum([context.sent_elements(table, c.batch_N) for table in tables], axis=0) if tables else 0.0

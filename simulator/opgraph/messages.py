@@ -41,18 +41,18 @@ class Filling:
         """Return the indices of each bucket's entries in ``sizes``, which are in the order of sending, without empty
         entries.
         """
-        found: list[list[int]] = []
-        held = full = 0.0
+        members: list[list[int]] = []
+        filled = full = 0.0
         for place, size in enumerate(sizes):
             if not size:
                 continue
-            if not found or (held + size > full if self.strict else held >= full):
-                full = self.cap_bytes if found else self.first_bytes
-                found.append([])
-                held = 0.0
-            found[-1].append(place)
-            held += size
-        return found
+            if not members or (filled + size > full if self.strict else filled >= full):
+                full = self.cap_bytes if members else self.first_bytes
+                members.append([])
+                filled = 0.0
+            members[-1].append(place)
+            filled += size
+        return members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,20 +89,20 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
     now_NL[row, column] = np.cumsum(backward_NL[:, ::-1], axis=1)[:, ::-1][row, operator]
     sizes, ready = np.zeros((rows, most)), np.zeros((rows, most))
     number = np.full(rows, -1)
-    held, full = np.zeros(rows), np.zeros(rows)
+    filled, full = np.zeros(rows), np.zeros(rows)
     every = np.arange(rows)
     for size, now in zip(size_NL.T[::-1], now_NL.T[::-1], strict=True):
-        there = size > 0
+        wanted = size > 0
         # ``Filling.buckets`` for all rows at once: ``held`` is the fill of the current bucket, ``full`` its bound
         # (smaller for the first), ``number`` the started buckets minus one.
-        over = held + size > full if filling.strict else held >= full
-        begins = there & ((number < 0) | over)
+        over = filled + size > full if filling.strict else filled >= full
+        begins = wanted & ((number < 0) | over)
         full = np.where(begins, np.where(number < 0, filling.first_bytes, filling.cap_bytes), full)
         number = number + begins
-        held = np.where(begins, 0.0, held) + size
+        filled = np.where(begins, 0.0, filled) + size
         place = np.maximum(number, 0)
-        sizes[every, place] = np.where(there, held, sizes[every, place])
-        ready[every, place] = np.where(there, now, ready[every, place])
+        sizes[every, place] = np.where(wanted, filled, sizes[every, place])
+        ready[every, place] = np.where(wanted, now, ready[every, place])
     used = max(int(number.max(initial=0)) + 1, 1)
     return Messages(bytes_NB=sizes[:, :used], ready_NB=ready[:, :used])
 
@@ -121,15 +121,15 @@ def exposed_s(
     now, done = np.zeros(len(wire_NB)), np.zeros(len(wire_NB))
     computed = backward_N + blocked_N * added(sent)
     for number in range(wire_NB.shape[1]):
-        there = sent[:, number] > 0
+        wanted = sent[:, number] > 0
         ready = messages.ready_NB[:, number] + (number + 1) * blocked_N
         wire, left = wire_NB[:, number], computed - np.maximum(done, ready)
         waited = np.maximum(ready - done, 0.0)
         # During computation, traffic runs at 1/communication of its pace and computation at 1/computation of its own.
-        beside = np.minimum(wire * overlap.communication, left * overlap.computation)
-        took = beside + wire - beside / overlap.communication
-        now = np.where(there, now + waited + took, now)
-        done = np.where(there, np.maximum(done, ready) + beside / overlap.computation, done)
+        shared_s = np.minimum(wire * overlap.communication, left * overlap.computation)
+        took = shared_s + wire - shared_s / overlap.communication
+        now = np.where(wanted, now + waited + took, now)
+        done = np.where(wanted, np.maximum(done, ready) + shared_s / overlap.computation, done)
     return np.asarray(now + computed - done - backward_N)
 
 

@@ -64,12 +64,12 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     graph = operator_graph(context.model, batch)
     cuts = {operator.name: cuts_of(operator, mixture.of(operator.name)) for operator in graph.operators}
     devices = tuple(range(mixture.devices))
-    padded = {name: _filled(found, mixture.devices) for name, found in cuts.items()}
-    shares = {name: Share(cuts=found, devices=devices) for name, found in padded.items()}
+    padded = {name: _filled(operator_cuts, mixture.devices) for name, operator_cuts in cuts.items()}
+    shares = {name: Share(cuts=operator_cuts, devices=devices) for name, operator_cuts in padded.items()}
     needs = needs_of(graph, shares, input_gradients=False)
     if context.inference:
         needs = tuple(need for need in needs if need.phase is TransferPhase.FORWARD)
-    degrees = {name: _degrees(found) for name, found in cuts.items()}
+    degrees = {name: _degrees(operator_cuts) for name, operator_cuts in cuts.items()}
     forward_L, backward_L = _device_s(context, graph, degrees, batch)
     device, host = float((forward_L + backward_L).sum()), float(context.issued_s())
     paced_NL = context.paced(forward_L[None], backward_L[None], np.array([host]))
@@ -80,10 +80,10 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     _communication(context, needs, phases)
     hidden = _gradients(context, graph, needs, backward_L, batch, phases)
     phases["straggler wait"] = float(straggler_wait_s(context.profile, busy, mixture.devices))
-    held, tables = _parameters(context, graph, degrees)
+    parameters, tables = _parameters(context, graph, degrees)
     kept, beyond = _activations(context, graph, degrees, batch)
-    gradients = (held + _exchanged_rows(context, needs, batch)) * GRADIENT_BYTES * (context.directions - 1.0)
-    phases["update"] = float(context.update_s(held))
+    gradients = (parameters + _exchanged_rows(context, needs, batch)) * GRADIENT_BYTES * (context.directions - 1.0)
+    phases["update"] = float(context.update_s(parameters))
     phases["input"] = max(_loading_s(context, degrees, batch, mixture.devices) - math.fsum(phases.values()), 0.0)
     return MixtureScore(
         phases=phases,
@@ -91,9 +91,9 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
         device_s=device,
         host_s=host,
         memory_bytes={
-            "parameters": (held + tables) * context.parameter_bytes,
+            "parameters": (parameters + tables) * context.parameter_bytes,
             "gradients": gradients,
-            "optimizer": held * context.state_bytes,
+            "optimizer": parameters * context.state_bytes,
             "activations": kept * context.width,
             "working": beyond * context.width,
             "buffers": min(2 * context.profile.bucket_bytes, gradients) if len(devices) > 1 else 0.0,
@@ -110,11 +110,11 @@ def _filled(cuts: tuple[Cut, ...], devices: int) -> tuple[Cut, ...]:
 
 
 def _degrees(cuts: tuple[Cut, ...]) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(lambda: 1)
+    degrees: dict[str, int] = defaultdict(lambda: 1)
     for cut in cuts:
         if cut.axis is not None:
-            found[cut.axis] *= cut.degree
-    return found
+            degrees[cut.axis] *= cut.degree
+    return degrees
 
 
 def _device_s(
@@ -126,11 +126,11 @@ def _device_s(
     places = [known[operator.name] for operator in graph.operators]
     cases = []
     for operator in graph.operators:
-        own = degrees[operator.name]
+        local = degrees[operator.name]
         count = len(context.model.operators[known[operator.name]].spatial)
         names = spatial_axes(count) if 1 <= count <= AXES else ()
-        grid = [own[name] for name in names] + [1] * (AXES - len(names))
-        cases.append((batch / own["batch"], *grid, own["channels"], own["in_channels"]))
+        grid = [local[name] for name in names] + [1] * (AXES - len(names))
+        cases.append((batch / local["batch"], *grid, local["channels"], local["in_channels"]))
     table = np.array(cases, dtype=np.float64)
     times = context.times(
         Local(batch_K=table[:, 0], grid_KA=table[:, 1:4], filters_K=table[:, 4], channels_K=table[:, 5])
@@ -176,7 +176,7 @@ def _gradients(
             elements = sent_gradient(context, known[need.operator], batch, transfer).elements
             sent = (float(after_L[place[need.operator]]), elements)
             queues.setdefault((transfer.kind, transfer.groups), []).append(sent)
-    found: list[tuple[float, float, float]] = []
+    buckets: list[tuple[float, float, float]] = []
     nodes = 1
     # Gradients of layers with the same exchanging devices share buckets.
     for (kind, groups), queue in queues.items():
@@ -184,22 +184,22 @@ def _gradients(
             sizes = tuple(map(math.fsum, zip(*(queue[number][1] for number in bucket), strict=True)))
             joined = Transfer(kind=kind, groups=groups, elements=sizes)
             seconds = weight_transfer_s(context, joined, GRADIENT_BYTES)
-            found.append((queue[bucket[-1]][0], seconds, blocked_s(context, joined)))
+            buckets.append((queue[bucket[-1]][0], seconds, blocked_s(context, joined)))
         nodes = max(nodes, *(len({device // cluster.devices_per_node for device in group}) for group in groups))
-    if not found:
+    if not buckets:
         return 0.0
-    ready, wire, blocked = np.array(sorted(found)).T[:, None]
+    ready, wire, blocked = np.array(sorted(buckets)).T[:, None]
     messages = Messages(bytes_NB=np.ones_like(wire), ready_NB=ready)
-    whole, rendezvous = float(wire.sum()), float(rendezvous_s(profile, nodes))
+    exchange_s, rendezvous = float(wire.sum()), float(rendezvous_s(profile, nodes))
     under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1], cluster.overlap)[0])
-    phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * whole + rendezvous
-    return max(whole + rendezvous - phases["gradient"], 0.0)
+    phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * exchange_s + rendezvous
+    return max(exchange_s + rendezvous - phases["gradient"], 0.0)
 
 
 def _loading_s(context: GraphContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:
     """Seconds to load the samples of a step onto the devices that read them first."""
-    own = next(iter(degrees.values()))
-    parts = own["batch"] * math.prod(own[name] for name in ("depth", "height", "width"))
+    first = next(iter(degrees.values()))
+    parts = first["batch"] * math.prod(first[name] for name in ("depth", "height", "width"))
     nodes = float(context.nodes(np.array(float(devices))))
     return max(float(own_input_s(context, batch / parts)), float(stored_input_s(context, batch / nodes)))
 
@@ -210,14 +210,14 @@ _WHOLE = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter",
 def _parameters(context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]]) -> tuple[float, float]:
     """Count the parameters of one device, without tables and of tables."""
     known = {operator.name: operator for operator in context.model.operators}
-    held, tables = 0.0, 0.0
+    dense, tables = 0.0, 0.0
     for operator in graph.operators:
-        own = degrees[operator.name]
+        local = degrees[operator.name]
         if known[operator.name].kind is Kind.EMBEDDING:
             tables += known[operator.name].parameters
         else:
-            held += known[operator.name].parameters / (own["channels"] * own["in_channels"])
-    return held, tables
+            dense += known[operator.name].parameters / (local["channels"] * local["in_channels"])
+    return dense, tables
 
 
 def _activations(

@@ -77,16 +77,16 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     device = added(forward_NL + backward_NL) * c.segments_N
     forward_NL, backward_NL = context.paced(forward_NL, backward_NL, host / c.segments_N)
     pipeline = c.is_mode(Mode.PIPELINE)
-    held = held_by(context, c, stages.fullest)
+    memory_of = held_by(context, c, stages.fullest)
     forward_s = np.where(pipeline, stages.forward_s, added(forward_NL) * c.segments_N)
     backward_s = np.where(pipeline, stages.backward_s, added(backward_NL) * c.segments_N)
     # Gradients are hidden by the backward pass of the last segment, including its exchange between parts.
-    exchanged = gradients(context, c, held, backward_NL, moved.back_NL, forward_s + backward_s)
+    exchanged = gradients(context, c, memory_of, backward_NL, moved.back_NL, forward_s + backward_s)
     phases = _phases(forward_s, backward_s, moved, exchanged, stages)
     loading = _loading_s(context, c)
     # Samples load during the preceding step: only loading beyond its duration adds time.
     phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
-    memory = graph_memory(context, c, held)
+    memory = graph_memory(context, c, memory_of)
     return GraphScores(
         candidates=c,
         phases=phases,
@@ -158,13 +158,13 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
         # The fullest device looks up the rows of its tables for all samples.
         everything = context.times(Local.whole(c.local_N * c.replicas_N))
         here = {count: _is_here(context, int(count)) for count in set(c.replicas_N)}
-        own = np.array([here[count] for count in c.replicas_N])
+        shares = np.array([here[count] for count in c.replicas_N])
         table = c.spread_N[:, None] & layers.is_kind(Kind.EMBEDDING)
-        forward = np.where(table, own * everything.forward_KU[:, layers.kind_of_L], forward)
-        backward = np.where(table, own * everything.backward_KU[:, layers.kind_of_L], backward)
+        forward = np.where(table, shares * everything.forward_KU[:, layers.kind_of_L], forward)
+        backward = np.where(table, shares * everything.backward_KU[:, layers.kind_of_L], backward)
     kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
-    again = added(np.where((repeated | unsplit) & (c.parts_N > 1)[:, None], forward + backward, 0.0))
-    return forward, backward, again * kept
+    repeated_s = added(np.where((repeated | unsplit) & (c.parts_N > 1)[:, None], forward + backward, 0.0))
+    return forward, backward, repeated_s * kept
 
 
 def _is_here(context: GraphContext, devices: int) -> NDArray[np.bool_]:
@@ -181,5 +181,5 @@ def _host_s(context: GraphContext, c: Candidates, moved: Exchange) -> Floats:
 def _loading_s(context: GraphContext, c: Candidates) -> Floats:
     """Seconds to load the samples of a step onto the devices, during the preceding step."""
     parts = np.where(c.is_mode(Mode.SPATIAL), c.parts_N, 1.0)
-    own = own_input_s(context, c.batch_N / c.replicas_N / parts)
-    return np.asarray(np.maximum(own, stored_input_s(context, c.batch_N / context.nodes(c.devices_N))))
+    host_s = own_input_s(context, c.batch_N / c.replicas_N / parts)
+    return np.asarray(np.maximum(host_s, stored_input_s(context, c.batch_N / context.nodes(c.devices_N))))

@@ -159,7 +159,7 @@ def sends_of(
     def column(name: str) -> np.ndarray:
         return np.asarray(getattr(messages, name)[place])
 
-    stage, reader, made, needs, whole = (column(f"{name}_M") for name in ("stage", "reader", "made", "needs", "pass"))
+    stage, reader, made, needs, pass_M = (column(f"{name}_M") for name in ("stage", "reader", "made", "needs", "pass"))
     took = _took_s(cluster, replicas_P[row], parts_P[row], stage, reader, segment_P[row] * column("elements_M") * width)
     now_PS, total_PS = np.zeros((pipelines, most)), np.zeros((pipelines, most))
     end = np.zeros(len(row))
@@ -169,9 +169,9 @@ def sends_of(
         total_PS[one] += took[number]
     edge = (row * most + stage) * most + reader
     distinct, which = np.unique(edge, return_inverse=True)
-    behind, free = (np.full(len(distinct), -np.inf) for _ in range(2))
-    np.maximum.at(behind, which, end - whole - needs)
-    np.maximum.at(free, which, made - whole - needs)
+    latest, free = (np.full(len(distinct), -np.inf) for _ in range(2))
+    np.maximum.at(latest, which, end - pass_M - needs)
+    np.maximum.at(free, which, made - pass_M - needs)
     source = distinct // most % most
     by_stage = np.argsort(source, kind="stable")
     return Sends(
@@ -179,7 +179,7 @@ def sends_of(
         row_E=(distinct // most // most)[by_stage],
         stage_E=source[by_stage],
         reader_E=(distinct % most)[by_stage],
-        behind_E=behind[by_stage],
+        behind_E=latest[by_stage],
         free_E=free[by_stage],
     )
 
@@ -206,8 +206,8 @@ def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, re
     levels = cluster.levels
     ways = [
         way
-        for (replicas, parts), own in edges.items()
-        for way in _ways(levels, distinct_replicas(levels, replicas, parts), parts, tuple(own))
+        for (replicas, parts), messages in edges.items()
+        for way in _ways(levels, distinct_replicas(levels, replicas, parts), parts, tuple(messages))
     ]
     counts = np.array([len(each) for each in ways])
     table = np.concatenate(ways)

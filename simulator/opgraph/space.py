@@ -75,14 +75,14 @@ def split_space(context: GraphContext, counts: Sequence[int], modes: Sequence[Mo
 
     A split that does not fit into memory is also listed with as few segments as fit (``_in_segments``).
     """
-    found: dict[Split, str] = {}
+    names: dict[Split, str] = {}
     for devices in counts:
         batch = context.batch(devices)
         for split in splits_over(devices, context.model, modes):
-            found[split] = next((reason for reason, _ in broken_laws(context.model, split, batch)), "")
-    found |= dict.fromkeys(_in_segments(context, [split for split, reason in found.items() if not reason]), "")
-    splits = sorted(found, key=lambda split: (split.devices, str(split)))
-    return SplitSpace(context=context, splits=tuple(splits), reasons=tuple(found[split] for split in splits))
+            names[split] = next((reason for reason, _ in broken_laws(context.model, split, batch)), "")
+    names |= dict.fromkeys(_in_segments(context, [split for split, reason in names.items() if not reason]), "")
+    splits = sorted(names, key=lambda split: (split.devices, str(split)))
+    return SplitSpace(context=context, splits=tuple(splits), reasons=tuple(names[split] for split in splits))
 
 
 def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
@@ -94,22 +94,22 @@ def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
     fitting: set[Split] = set()
     flat = [split for split in legal if split.mode is not Mode.PIPELINE]
     for split, fits in zip(flat, _fits(context, flat), strict=True):
-        whole = replace(split, segments=1)
-        most[whole] = max(split.segments, most.get(whole, 1))
-        fitting |= {whole} if fits else set()
-    waiting, found = {split: count for split, count in most.items() if split not in fitting}, list[Split]()
+        unsegmented = replace(split, segments=1)
+        most[unsegmented] = max(split.segments, most.get(unsegmented, 1))
+        fitting |= {unsegmented} if fits else set()
+    waiting, fitting_splits = {split: count for split, count in most.items() if split not in fitting}, list[Split]()
     while waiting:
         samples = {split: context.batch(split.devices) // split.replicas for split in waiting}
         more = {split: [n for n in divisors(samples[split]) if n >= 2 * waiting[split]] for split in waiting}
         tried = [replace(split, segments=counts[0]) for split, counts in more.items() if counts]
         waiting = {}
         for split, fits in zip(tried, _fits(context, tried), strict=True):
-            whole = replace(split, segments=1)
-            if fits or split.segments == samples[whole]:
-                found.append(split)
+            unsegmented = replace(split, segments=1)
+            if fits or split.segments == samples[unsegmented]:
+                fitting_splits.append(split)
             else:
-                waiting[whole] = split.segments
-    return found
+                waiting[unsegmented] = split.segments
+    return fitting_splits
 
 
 def _fits(context: GraphContext, splits: Sequence[Split]) -> list[bool]:

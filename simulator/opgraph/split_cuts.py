@@ -27,8 +27,8 @@ def split_cuts(model: GraphModel, split: Split) -> Mapping[str, Cuts]:
 
 def _cut(operator: Operator, split: Split, *, tail: bool, mixed: bool) -> Cuts:
     if mixed:
-        whole = operator.kind is Kind.LINEAR and operator.filters < split.replicas
-        return {"replicate" if whole else _features(operator): split.replicas}
+        uncut = operator.kind is Kind.LINEAR and operator.filters < split.replicas
+        return {"replicate" if uncut else _features(operator): split.replicas}
     cut = {"batch": split.replicas}
     if split.parts == 1:
         return cut

@@ -30,37 +30,37 @@ def tree_of_split(context: GraphContext, split: Split | Mixture, batch: int) -> 
             compute=Computation(cut={"batch": split.replicas}),
             children=_stages(context, split, batch),
         )
-    own: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    members: dict[tuple[tuple[str, int], ...], list[str]] = {}
     cuts = split_cuts(model, split)
     for name, cut in cuts.items():
-        own.setdefault(tuple(cut.items()), []).append(name)
+        members.setdefault(tuple(cut.items()), []).append(name)
     dealt = [operator.name for operator in model.operators if operator.name not in cuts]
-    root = _root(own)
+    root = _root(members)
     if not dealt:
         return replace(root, schedule=timing)
     tables = Node(layers=tuple(dealt), compute=Computation(deal=True))
-    root = root if own else Node(compute=Computation(cut={"batch": split.replicas}))
+    root = root if members else Node(compute=Computation(cut={"batch": split.replicas}))
     return replace(root, schedule=timing, children=(*root.children, tables))
 
 
 def _tree_of_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Node:
-    own: dict[tuple[tuple[str, int], ...], list[str]] = {}
+    members: dict[tuple[tuple[str, int], ...], list[str]] = {}
     for operator in operator_graph(context.model, batch).operators:
         cut: dict[str, int] = {}
         for one in cuts_of(operator, mixture.of(operator.name)):
             name = "replicate" if one.axis is None else one.axis
             cut[name] = cut.get(name, 1) * one.degree
-        own.setdefault(tuple(cut.items()), []).append(operator.name)
-    return replace(_root(own), schedule=Timing(microbatches=1))
+        members.setdefault(tuple(cut.items()), []).append(operator.name)
+    return replace(_root(members), schedule=Timing(microbatches=1))
 
 
-def _root(own: Mapping[tuple[tuple[str, int], ...], Sequence[str]]) -> Node:
+def _root(members: Mapping[tuple[tuple[str, int], ...], Sequence[str]]) -> Node:
     """Return a node for the operators of every cut; the root has the most frequent cut."""
-    if not own:
+    if not members:
         return Node()
-    usual = max(own, key=lambda cut: len(own[cut]))
+    usual = max(members, key=lambda cut: len(members[cut]))
     children = [
-        Node(layers=tuple(names), compute=Computation(cut=dict(cut))) for cut, names in own.items() if cut != usual
+        Node(layers=tuple(names), compute=Computation(cut=dict(cut))) for cut, names in members.items() if cut != usual
     ]
     return Node(compute=Computation(cut=dict(usual)), children=tuple(children))
 

@@ -134,11 +134,11 @@ def stage_costs(
     # Hosts and exchanges of stages do not wait for each other.
     forward, backward, hiding, buckets = _paced(context, cuts, forward_CL, backward_CL, sizes_CL)
     everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
-    whole = whole_footprint(context.model)
-    kept = cuts.summed(whole.kept_L)
+    uncut = whole_footprint(context.model)
+    kept = cuts.summed(uncut.kept_L)
     # Counts of elements are whole numbers, so differences of running sums are exact.
-    running = np.cumsum(whole.kept_L)
-    before = running[cuts.start_T] - whole.kept_L[cuts.start_T]
+    running = np.cumsum(uncut.kept_L)
+    before = running[cuts.start_T] - uncut.kept_L[cuts.start_T]
     return StageCosts(
         cuts=cuts,
         forward_CL=forward,
@@ -151,7 +151,7 @@ def stage_costs(
         tables_T=cuts.summed(np.where(table, everything, 0.0)),
         rows_T=cuts.summed(np.where(table, sizes_CL / GRADIENT_BYTES, 0.0)),
         kept_T=kept,
-        beyond_T=np.maximum(np.maximum(cuts.largest(running + whole.working_L) - before, 0.0) - kept, 0.0),
+        beyond_T=np.maximum(np.maximum(cuts.largest(running + uncut.working_L) - before, 0.0) - kept, 0.0),
     )
 
 
@@ -163,15 +163,15 @@ def _paced(
     host_T = cuts.summed(launched_L * context.directions) * context.profile.operator_host_s
     forward, backward = np.empty(forward_CL.size), np.empty(backward_CL.size)
     hiding, filled = np.empty(len(host_T)), []
-    for stages, at, own in cuts.by_length():
+    for stages, at, valid in cuts.by_length():
         sizes, kernels, gradients = (
-            np.where(own, one.reshape(-1)[at], 0.0) for one in (sizes_CL, forward_CL, backward_CL)
+            np.where(valid, one.reshape(-1)[at], 0.0) for one in (sizes_CL, forward_CL, backward_CL)
         )
-        launched = np.where(own, launched_L[at % cuts.operators], 0.0)
-        ahead, back = context.paced(kernels, gradients, host_T[stages], launched)
-        forward[at[own]], backward[at[own]] = ahead[own], back[own]
-        hiding[stages] = added(back)
-        filled.append((stages, fill(Filling.of(context.profile), sizes, back)))
+        launched = np.where(valid, launched_L[at % cuts.operators], 0.0)
+        ahead, backward_s = context.paced(kernels, gradients, host_T[stages], launched)
+        forward[at[valid]], backward[at[valid]] = ahead[valid], backward_s[valid]
+        hiding[stages] = added(backward_s)
+        filled.append((stages, fill(Filling.of(context.profile), sizes, backward_s)))
     most = max(messages.bytes_NB.shape[1] for _, messages in filled)
     size, ready = np.zeros((len(hiding), most)), np.zeros((len(hiding), most))
     for stages, messages in filled:

@@ -92,10 +92,10 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
         for one in messages
     )
     done = drained_s(forward, backward, outputs, sent_gradients, count)
-    whole, shown = _exchanges(context, costs, cut_P, replicas, parts, stages("hiding"), done)
+    exchange_s, shown = _exchanges(context, costs, cut_P, replicas, parts, stages("hiding"), done)
     several = (replicas > 1) & (not context.inference)
     rendezvous = np.where(several, rendezvous_s(profile, context.nodes(replicas * parts)), 0.0)[:, None]
-    whole, shown = (np.where(several[:, None], one, 0.0) + rendezvous for one in (whole, shown))
+    exchange_s, shown = (np.where(several[:, None], one, 0.0) + rendezvous for one in (exchange_s, shown))
     passes = count[:, None] * (forward + backward)
     straggler_wait = straggler_wait_s(profile, passes, c.devices_N[rows][:, None])
     update = context.update_s(dense)
@@ -109,7 +109,7 @@ def _pipelines(context: GraphContext, c: Candidates, rows: np.ndarray) -> tuple[
         *busy,
         free - (busy[0] + busy[1]),
         done[last] - free,
-        *(values[last] for values in (whole, shown, straggler_wait, update)),
+        *(values[last] for values in (exchange_s, shown, straggler_wait, update)),
         *_fullest(context, c.take(rows), [dense, *map(stages, ("tables", "rows", "kept", "beyond"))]),
     )
 
@@ -176,5 +176,5 @@ def _exchanges(
         rows, count = np.flatnonzero(np.isin(which.reshape(-1), numbers)), min(len(one.pace_S), shape[1])
         wire[rows, :count] = shared_s(one, *(values[rows, :count] for values in (ready, wire, latency)))
     wire = wire.reshape(-1, most)
-    whole, shown = hidden_exchange_s(context, messages, wire, hiding_PS.reshape(-1), ranks, stride)
-    return whole.reshape(shape), shown.reshape(shape)
+    exchange_s, shown = hidden_exchange_s(context, messages, wire, hiding_PS.reshape(-1), ranks, stride)
+    return exchange_s.reshape(shape), shown.reshape(shape)

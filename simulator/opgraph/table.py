@@ -113,11 +113,11 @@ def _scored(context: GraphContext, table: SplitTable) -> SplitScores:
     if isinstance(first, Mixture):
         return _mixture_scores(context, first, int(table.batch[0]))
     splits = [split for split in table.splits if isinstance(split, Split)]
-    found = score_splits(context, splits, table.batch.tolist())
-    memory = found.memory
+    scores = score_splits(context, splits, table.batch.tolist())
+    memory = scores.memory
     return SplitScores(
-        step_time_s=found.step_s,
-        time_s=found.phases,
+        step_time_s=scores.step_s,
+        time_s=scores.phases,
         peak_memory_bytes=memory.peak_bytes,
         allocated_bytes=memory.peak_bytes - RESERVE_BYTES,
         memory_bytes={
@@ -130,30 +130,30 @@ def _scored(context: GraphContext, table: SplitTable) -> SplitScores:
             "reserve": np.full(len(table), RESERVE_BYTES),
         },
         peak_stage=np.zeros(len(table), dtype=np.int64),
-        fits=found.fits_N,
-        hidden_s=found.hidden_s,
-        repeated_s=found.repeated_s,
-        device_s=found.device_s,
-        host_s=found.host_s,
+        fits=scores.fits_N,
+        hidden_s=scores.hidden_s,
+        repeated_s=scores.repeated_s,
+        device_s=scores.device_s,
+        host_s=scores.host_s,
     )
 
 
 def _mixture_scores(context: GraphContext, mixture: Mixture, batch: int) -> SplitScores:
-    found = score_mixture(context, mixture, batch)
+    score = score_mixture(context, mixture, batch)
 
     def one(value: float) -> Floats:
         return np.array([value], dtype=np.float64)
 
     return SplitScores(
-        step_time_s=one(found.step_s),
-        time_s={name: one(seconds) for name, seconds in found.phases.items()},
-        peak_memory_bytes=one(found.peak_bytes),
-        allocated_bytes=one(found.peak_bytes - RESERVE_BYTES),
-        memory_bytes={name: one(size) for name, size in found.memory_bytes.items()},
+        step_time_s=one(score.step_s),
+        time_s={name: one(seconds) for name, seconds in score.phases.items()},
+        peak_memory_bytes=one(score.peak_bytes),
+        allocated_bytes=one(score.peak_bytes - RESERVE_BYTES),
+        memory_bytes={name: one(size) for name, size in score.memory_bytes.items()},
         peak_stage=np.zeros(1, dtype=np.int64),
-        fits=np.array([found.peak_bytes <= context.memory_limit_bytes]),
-        hidden_s=one(found.hidden_s),
+        fits=np.array([score.peak_bytes <= context.memory_limit_bytes]),
+        hidden_s=one(score.hidden_s),
         repeated_s=one(0.0),
-        device_s=one(found.device_s),
-        host_s=one(found.host_s),
+        device_s=one(score.device_s),
+        host_s=one(score.host_s),
     )

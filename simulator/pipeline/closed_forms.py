@@ -108,8 +108,8 @@ def _bubbles_s(stages: StageTimes, schedule: Floats, pp: Floats, vpp: Floats, mi
         return kinds[0].bubble_s(stages, pp, vpp, microbatches)
     bubbles = np.empty_like(stages.forward_s)
     for kind in kinds:
-        own = np.flatnonzero(schedule == kind.number)
-        bubbles[:, own] = kind.bubble_s(stages.columns(own), pp[own], vpp[own], microbatches[own])
+        rows = np.flatnonzero(schedule == kind.number)
+        bubbles[:, rows] = kind.bubble_s(stages.columns(rows), pp[rows], vpp[rows], microbatches[rows])
     return bubbles
 
 
@@ -119,8 +119,8 @@ def _spared(
     """Return ``spare_s`` and ``spared`` of S pipelines."""
     forward_s, backward_s, counts = np.zeros_like(pp), np.zeros_like(pp), np.zeros(pp.shape, dtype=bool)
     for kind in present(schedule):
-        own = schedule == kind.number
+        rows = schedule == kind.number
         forward, backward, at = kind.spare_s(stages, pp)
-        forward_s, backward_s = np.where(own, forward, forward_s), np.where(own, backward, backward_s)
-        counts |= own & at
+        forward_s, backward_s = np.where(rows, forward, forward_s), np.where(rows, backward, backward_s)
+        counts |= rows & at
     return (forward_s, backward_s), np.where(counts, microbatches - 1, 0.0)

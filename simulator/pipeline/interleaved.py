@@ -71,7 +71,7 @@ def interleaved_paths(
     }
     backward = np.array([[back] for _, back, _ in RATES])
     prepares = np.array([once * STEPS for _, _, once in RATES])
-    found = []
+    paths_of = []
     for batch in _batches(plans):
         steps = []
         for blocks, pp in batch:
@@ -80,9 +80,9 @@ def interleaved_paths(
             steps += [_Step(pp, groups * pp, takes, prepares, ahead) for groups in PLAYED]
         paths = _longest(steps)
         for place, (blocks, _) in enumerate(batch):
-            own = slice(place * len(PLAYED), (place + 1) * len(PLAYED))
-            found.append(_counted(blocks, steps[own], paths[own]))
-    return found
+            columns = slice(place * len(PLAYED), (place + 1) * len(PLAYED))
+            paths_of.append(_counted(blocks, steps[columns], paths[columns]))
+    return paths_of
 
 
 def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
@@ -90,12 +90,12 @@ def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
     batch: list[Plan] = []
     passes = 0
     for plan in plans:
-        own = sum(2 * groups * plan[1] * len(plan[0]) for groups in PLAYED)
-        if batch and passes + own > AT_ONCE:
+        tasks = sum(2 * groups * plan[1] * len(plan[0]) for groups in PLAYED)
+        if batch and passes + tasks > AT_ONCE:
             yield batch
             batch, passes = [], 0
         batch.append(plan)
-        passes += own
+        passes += tasks
     if batch:
         yield batch
 
@@ -282,10 +282,10 @@ def _last(ends: Floats, when: NDArray[np.int64]) -> int:
     return int(latest[np.argmin(when[latest])])
 
 
-def _read_back(behind: NDArray[np.int64], last: int, start: int) -> Path:
+def _read_back(before: NDArray[np.int64], last: int, start: int) -> Path:
     """Return the passes from the last to the first."""
     path = []
     while last != start:
         path.append(last)
-        last = int(behind[last])
+        last = int(before[last])
     return np.array(path)

@@ -44,14 +44,14 @@ def buffers(
     wide = parameter_bytes(context)[1]
     parameters = counts.dense + counts.expert
     layers = max(context.model.layer_count, 1) / pp
-    whole = np.where(zero == 3, parameters * wide, 0.0)
-    each = np.where(stays_whole(profile, pp), whole / virtual, 0.0)
+    gathered_bytes = np.where(zero == 3, parameters * wide, 0.0)
+    each = np.where(stays_whole(profile, pp), gathered_bytes / virtual, 0.0)
     if profile.unit_parameters:
         gathered, backward, end, *streams = _unit_bytes(context, counts, zero, layers)
     else:
         # Two layers: the current one and the one gathered ahead.
         live = np.minimum(parameters, profile.live_parameters) * wide
-        gathered = np.where(zero == 3, np.maximum(2 * whole / layers, live), 0.0)
+        gathered = np.where(zero == 3, np.maximum(2 * gathered_bytes / layers, live), 0.0)
         backward = end = np.zeros_like(gathered)
         streams = [end, end]
     still_whole = np.maximum(each - gathered - backward, 0.0)
@@ -98,8 +98,8 @@ def _scratch_bytes(context: Context, shapes: Floats) -> Floats:
     gradient per shape of a weight (autograd requires a tensor).
     """
     profile = context.framework
-    held = profile.dummy_gradients and profile.fused_accumulation
-    dummies = shapes * activation_bytes(context.workload.precision) if held else np.zeros_like(shapes)
+    kept = profile.dummy_gradients and profile.fused_accumulation
+    dummies = shapes * activation_bytes(context.workload.precision) if kept else np.zeros_like(shapes)
     return np.asarray(dummies + profile.workspace_bytes)
 
 

@@ -62,7 +62,7 @@ def layer_matrices(layer: Layer, model: Model, *, merged: bool) -> tuple[Matrix,
         steps += mlp.shared.steps(hidden) if mlp.shared else ()
     elif layer.feeds_forward and isinstance(layer.mlp, FeedForward):
         steps += layer.mlp.steps(hidden)
-    found = []
+    matrices_of = []
     for step, expert in [(step, False) for step in steps] + [(step, True) for step in routed]:
         if isinstance(step, Product):
             for outputs in [step.outputs] if merged else [(width,) for width in step.outputs]:
@@ -74,8 +74,8 @@ def layer_matrices(layer: Layer, model: Model, *, merged: bool) -> tuple[Matrix,
                     step.blocks,
                     expert,
                 )
-                found.append(matrix)
-    return tuple(found)
+                matrices_of.append(matrix)
+    return tuple(matrices_of)
 
 
 def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats) -> Floats:
@@ -93,9 +93,9 @@ def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats)
         else {}
         for layer in layer_kinds(model)
     ]
-    for shape, matrix in {shape: matrix for held in of_kind for shape, matrix in held.items()}.items():
+    for shape, matrix in {shape: matrix for matrices_of in of_kind for shape, matrix in matrices_of.items()}.items():
         here: NDArray[np.bool_] = np.any(
-            [blocks[kind] > 0 for kind, held in enumerate(of_kind) if shape in held], axis=0
+            [blocks[kind] > 0 for kind, matrices_of in enumerate(of_kind) if shape in matrices_of], axis=0
         )
         inputs, outputs = matrix.local(tp, etp)
         total = total + here * (inputs * outputs)

@@ -75,15 +75,18 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
     tensors = embeds + 2 * heads
     for kind, layer in enumerate(layer_kinds(model)):
         one = layer_parameters(layer, model.hidden)
-        own = blocks[kind] * ((one.mixer + one.mlp_dense) / tp + one.router + one.replicated)
+        replicated = blocks[kind] * ((one.mixer + one.mlp_dense) / tp + one.router + one.replicated)
         routed = blocks[kind] * (one.experts_total / (ep * etp))
         if layer.trains != "all":
-            frozen_dense, frozen_expert = frozen_dense + own, frozen_expert + routed
+            frozen_dense, frozen_expert = frozen_dense + replicated, frozen_expert + routed
             if layer.trains == "adapters":
-                beside_dense, beside_expert = beside_dense + own, beside_expert + routed
-            beside, inside = adapter_parameters(layer, model.hidden)
-            own, routed = own + blocks[kind] * beside / tp, routed + blocks[kind] * inside / (ep * etp)
-        dense, expert = dense + own, expert + routed
+                beside_dense, beside_expert = beside_dense + replicated, beside_expert + routed
+            dense_adapters, inside = adapter_parameters(layer, model.hidden)
+            replicated, routed = (
+                replicated + blocks[kind] * dense_adapters / tp,
+                routed + blocks[kind] * inside / (ep * etp),
+            )
+        dense, expert = dense + replicated, expert + routed
         tensors = tensors + blocks[kind] * _tensors(layer, merged=context.framework.merged_products)
     layers = dense
     if model.mtp_layers:

@@ -94,8 +94,8 @@ def stage_plans(context: Context, table: StrategyTable, rows: NDArray[np.intp], 
             uneven[column] = counts, pp
         if first := first_layers(some):
             spared[column] = _spared(model, counts, pp, schedule, first)
-    found = _paths(context, list(uneven.values()))
-    packed_plans = _pack(plans, kinds, dict(zip(uneven, found, strict=True)))
+    paths = _paths(context, list(uneven.values()))
+    packed_plans = _pack(plans, kinds, dict(zip(uneven, paths, strict=True)))
     if context.framework.vocabulary != "ends":
         packed_plans = _spread_vocabulary(packed_plans)
     return replace(packed_plans, spared=_pack_spared(plans, spared, kinds)) if spared else packed_plans
@@ -117,7 +117,9 @@ def _spared(model: Model, counts: tuple[int, ...], pp: int, schedule: int, some:
     ends = tuple(accumulate(counts))
     chunks = _held(model, [(end - max(count - some, 0), end) for count, end in zip(counts, ends, strict=True)])
     stages = (chunks_of_stage(pp, len(counts) // pp, schedule, stage) for stage in range(pp))
-    return tuple(tuple(sum(each) for each in zip(*(chunks[c] for c in held), strict=True)) for held in stages)
+    return tuple(
+        tuple(sum(each) for each in zip(*(chunks[c] for c in chunk_numbers), strict=True)) for chunk_numbers in stages
+    )
 
 
 def _pack_spared(
@@ -125,12 +127,12 @@ def _pack_spared(
 ) -> Floats:
     """Return ``StagePlans.spared`` of plans with ``spared`` layers by column, from the first stage of every run."""
     depth = max(len(runs) for runs in plans)
-    found = np.zeros((kinds, depth, len(plans)))
+    packed = np.zeros((kinds, depth, len(plans)))
     for column, stages in spared.items():
         runs = plans[column]
         for slot in range(depth):
-            found[:, slot, column] = stages[runs[slot if slot < len(runs) else 0].first]
-    return found
+            packed[:, slot, column] = stages[runs[slot if slot < len(runs) else 0].first]
+    return packed
 
 
 MOST_PATHS = 1 << 12
@@ -174,19 +176,19 @@ def _runs(model: Model, counts: tuple[int, ...], pp: int, schedule: int, ahead: 
     """Return the runs of equal pipeline ranks; ``counts``: layers by virtual stage; ``ahead``: see ``in_flight``."""
     runs: list[_Run] = []
     vpp = len(counts) // pp
-    for number, held in enumerate(_stages(model, counts, pp, schedule)):
+    for number, layers_of_kinds in enumerate(_stages(model, counts, pp, schedule)):
         in_flight_factor = (
             peak_in_flight_factor(counts[number::pp], pp, number, ahead) if schedule_of(schedule).in_rounds else 1.0
         )
-        if not runs or runs[-1].held != held:
-            runs.append(_Run(held, number, 1, number, in_flight_factor))
+        if not runs or runs[-1].held != layers_of_kinds:
+            runs.append(_Run(layers_of_kinds, number, 1, number, in_flight_factor))
             continue
         run = runs.pop()
         at, most = run.stage, run.in_flight_factor
         kept, before = (warm_up(pp, vpp, rank) + ahead for rank in (number, at))
         if kept * in_flight_factor > before * most * (1 + 1e-12):
             at, most = number, in_flight_factor
-        runs.append(_Run(held, run.first, run.count + 1, at, most))
+        runs.append(_Run(layers_of_kinds, run.first, run.count + 1, at, most))
     return tuple(runs)
 
 
@@ -214,22 +216,24 @@ def _held(model: Model, parts: Sequence[tuple[int, int]]) -> list[tuple[int, ...
     A part is (first layer, layer after the last). MTP blocks, which are like the last layer, count in the last part.
     """
     before = _kinds_before(model)
-    found = [tuple(end - start for start, end in zip(before[low], before[high], strict=True)) for low, high in parts]
+    counts_of = [
+        tuple(end - start for start, end in zip(before[low], before[high], strict=True)) for low, high in parts
+    ]
     last = kind_of_entry(model)[-1]
-    found[-1] = tuple(count + model.mtp_layers * (kind == last) for kind, count in enumerate(found[-1]))
-    return found
+    counts_of[-1] = tuple(count + model.mtp_layers * (kind == last) for kind, count in enumerate(counts_of[-1]))
+    return counts_of
 
 
 @lru_cache(maxsize=64)
 def _kinds_before(model: Model) -> tuple[tuple[int, ...], ...]:
     """Return the number of layers of each kind before every layer of a model, and before its end."""
     counts = [0] * len(layer_kinds(model))
-    found = [tuple(counts)]
+    totals = [tuple(counts)]
     for kind, layer in zip(kind_of_entry(model), model.layers, strict=True):
         for _ in range(layer.count):
             counts[kind] += 1
-            found.append(tuple(counts))
-    return tuple(found)
+            totals.append(tuple(counts))
+    return tuple(totals)
 
 
 def _pack(plans: Sequence[tuple[_Run, ...]], kinds: int, paths: Mapping[int, InterleavedPaths]) -> StagePlans:

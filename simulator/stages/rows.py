@@ -122,11 +122,11 @@ def rows_of_stages(
     All arrays are [S, N]; ``degrees``: by axis. ``hosted``: shares of optimizer states and activations on the host, [2,
     S, N]; None: the software's setting.
     """
-    held = _layers_before(context.model)
+    before = _layers_before(context.model)
     recomputed = np.where(some < 0, end, np.minimum(start + some, end))
-    blocks = np.zeros((len(held) + 2, *start.shape))
-    blocks[:-2] = held[:, end] - held[:, start]
-    repeated = held[:, recomputed] - held[:, start]
+    blocks = np.zeros((len(before) + 2, *start.shape))
+    blocks[:-2] = before[:, end] - before[:, start]
+    repeated = before[:, recomputed] - before[:, start]
     last = number == degrees["pp"] - 1
     predicted = np.where(last, float(context.model.mtp_layers), 0.0)
     kind_of_last = kind_of_entry(context.model)[-1]

@@ -232,8 +232,8 @@ def _same_chip(device: Device) -> str:
         for other in map(load_device, device_names())
         if all(getattr(other, name) == getattr(device, name) for name in _OF_A_CHIP)
     ]
-    alike = ("memory_bytes", "watts", "host_bytes_per_s", "link_kind")
-    best = max(same, key=lambda other: sum(getattr(other, n) == getattr(device, n) for n in alike), default=None)
+    figures = ("memory_bytes", "watts", "host_bytes_per_s", "link_kind")
+    best = max(same, key=lambda other: sum(getattr(other, n) == getattr(device, n) for n in figures), default=None)
     return "" if best is None else best.name
 
 

@@ -41,8 +41,8 @@ def groups_from_document(document: Document, *, named: Callable[[str], Cluster],
     for number, entry in enumerate(listed.groups):
         where = document.where(("groups", number))
         if isinstance(entry.cluster, str):
-            own = folder / entry.cluster
-            cluster = named(str(own) if own.suffix and own.is_file() else entry.cluster)
+            neighbour = folder / entry.cluster
+            cluster = named(str(neighbour) if neighbour.suffix and neighbour.is_file() else entry.cluster)
         elif entry.cluster.topology is not None:
             raise RequestError(f"{where}: a topology needs a cluster file of its own; name that file as cluster:")
         else:
@@ -84,7 +84,7 @@ def stage_groups(cluster: Cluster, pp: int, devices_per_stage: int) -> tuple[int
     Raises:
         RequestError: the groups cannot fit ``pp`` undivided stages of ``devices_per_stage`` devices.
     """
-    held: list[int] = []
+    group_of_stage: list[int] = []
     for number, group in enumerate(cluster.groups):
         stages = group.devices // devices_per_stage if group.stages is None else group.stages
         if stages * devices_per_stage > group.devices or (
@@ -95,13 +95,13 @@ def stage_groups(cluster: Cluster, pp: int, devices_per_stage: int) -> tuple[int
                 f"{'whole stages' if group.stages is None else f'{stages} stages'} of {devices_per_stage} devices "
                 f"(dp * tp * cp); change the degrees, devices: or stages:"
             )
-        held += [number] * stages
-    if len(held) != pp:
+        group_of_stage += [number] * stages
+    if len(group_of_stage) != pp:
         raise RequestError(
-            f"the groups of {cluster.name} have space for {len(held)} stages of {devices_per_stage} devices "
-            f"(dp * tp * cp), but got pp={pp}; use pp={len(held)} or say stages: of every group"
+            f"the groups of {cluster.name} have space for {len(group_of_stage)} stages of {devices_per_stage} devices "
+            f"(dp * tp * cp), but got pp={pp}; use pp={len(group_of_stage)} or say stages: of every group"
         )
-    return tuple(held)
+    return tuple(group_of_stage)
 
 
 GROWS_FROM = 16_000

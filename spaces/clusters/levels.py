@@ -61,21 +61,21 @@ def _scale_up_level(links: ScaleUp) -> Level:
 
 
 def _host_levels(spec: ClusterSpec, host: HostLinks) -> list[Level]:
-    per_socket, behind = spec.devices_per_socket, host.switch_devices
+    per_socket, per_switch = spec.devices_per_socket, host.switch_devices
     shared = host.bytes_per_s if host.staged_bytes_per_s is None else host.staged_bytes_per_s / per_socket
     rate = min(host.bytes_per_s, shared)
     port = host.bytes_per_s if host.staged_bytes_per_s is None else min(host.bytes_per_s, host.staged_bytes_per_s)
     # Devices under a switch share its link to the socket.
     out = (rate, port)
-    if behind:
-        out = (min(rate, host.switch_bytes_per_s / behind), min(port, host.switch_bytes_per_s))
+    if per_switch:
+        out = (min(rate, host.switch_bytes_per_s / per_switch), min(port, host.switch_bytes_per_s))
     levels = []
     staged = host.staged_bytes_per_s is not None
-    if spec.scale_up_size < behind < per_socket and behind > 1:
-        levels.append(_host_level("switch", behind, rate, port, host.latency_s, staged))
+    if spec.scale_up_size < per_switch < per_socket and per_switch > 1:
+        levels.append(_host_level("switch", per_switch, rate, port, host.latency_s, staged))
     if per_socket > spec.scale_up_size:
         name = "socket" if host.sockets > 1 else "node"
-        inside = out if behind < per_socket else (rate, port)
+        inside = out if per_switch < per_socket else (rate, port)
         levels.append(_host_level(name, per_socket, *inside, host.latency_s, staged))
     if host.sockets > 1:
         cut = min(out[0], host.socket_bytes_per_s / per_socket)

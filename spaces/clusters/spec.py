@@ -141,13 +141,13 @@ class ClusterSpec:
         return self.devices_per_node // self.host.sockets
 
     def _check_switches(self, host: HostLinks) -> None:
-        behind = host.switch_devices
-        if behind and (behind < 0 or self.devices_per_socket % behind or host.switch_bytes_per_s <= 0):
+        per_switch = host.switch_devices
+        if per_switch and (per_switch < 0 or self.devices_per_socket % per_switch or host.switch_bytes_per_s <= 0):
             raise RequestError(
                 f"PCIe switches must divide the {self.devices_per_socket} devices of a socket evenly and have a rate "
-                f"above 0, but got {behind} at {host.switch_bytes_per_s:g} bytes/s"
+                f"above 0, but got {per_switch} at {host.switch_bytes_per_s:g} bytes/s"
             )
-        if behind and host.staged_bytes_per_s is not None:
+        if per_switch and host.staged_bytes_per_s is not None:
             raise RequestError("transfers that are staged through a socket know no PCIe switches; drop one of the two")
 
     def _check_scale_up(self, links: ScaleUp) -> None:

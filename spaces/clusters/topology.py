@@ -129,9 +129,9 @@ def _add_network(graph: "Graph", spec: ClusterSpec, network: Network, nodes: int
             graph.add_node(switch, kind="spine")
             rails = network.nics_per_node if place == 0 else 1
             for rail in range(rails):
-                own = ("leaf", group, rail) if place == 0 else ("spine", place, group)
+                lower = ("leaf", group, rail) if place == 0 else ("spine", place, group)
                 wide = tier.nodes * rate * (network.nics_per_node // rails) / less
-                _join(graph, own, switch, wide, SPINE_S / 2, "network")
+                _join(graph, lower, switch, wide, SPINE_S / 2, "network")
 
 
 def _join(graph: "Graph", a: Hashable, b: Hashable, rate: float, latency_s: float, kind: str) -> None:

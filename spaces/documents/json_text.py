@@ -60,14 +60,14 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     if _DOTTED.search(text):  # tomllib takes quadratic time in their number
         raise RequestError(f"{source}: {TOO_DEEP}")
     try:
-        found: dict[str, Any] = check_tree(tomllib.loads(text))
+        tree: dict[str, Any] = check_tree(tomllib.loads(text))
     except RecursionError:
         raise RequestError(f"{source}: {TOO_DEEP}") from None
     except RequestError as error:
         raise RequestError(f"{source}: {error}") from None
     except ValueError as error:
         raise RequestError(f"{source}, {toml_mistake(text, str(error))}") from None
-    return found
+    return tree
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _known_keys(schema: type["BaseModel"], path: KeyPath) -> set[str]:
     for step in path:
         if isinstance(step, str) and any(step in model.model_fields for model in models):
             annotations = [m.model_fields[step].annotation for m in models if step in m.model_fields]
-            models = {found for annotation in annotations for found in _models_in(annotation)}
+            models = {inner for annotation in annotations for inner in _models_in(annotation)}
     return {known.alias or name for model in models for name, known in model.model_fields.items()}
 
 
@@ -123,4 +123,4 @@ def _models_in(annotation: Any) -> set[type["BaseModel"]]:
 
     if isinstance(annotation, type) and not get_args(annotation):
         return {annotation} if issubclass(annotation, BaseModel) else set()
-    return {found for inner in get_args(annotation) for found in _models_in(inner)}
+    return {model for inner in get_args(annotation) for model in _models_in(inner)}

@@ -23,9 +23,9 @@ def check_text(text: str, what: str = "a text") -> str:
     Raises:
         RequestError: it has a control character or a bidirectional mark.
     """
-    found = harmful(text)
-    if found is not None:
-        raise RequestError(f"{what} has no control characters, but {quoted(text, most=40)} has U+{ord(found):04X}")
+    character = harmful(text)
+    if character is not None:
+        raise RequestError(f"{what} has no control characters, but {quoted(text, most=40)} has U+{ord(character):04X}")
     return text
 
 

@@ -77,7 +77,7 @@ def _profile(name: str, data: Mapping[str, Any]) -> FrameworkProfile:
 
 def _unset(name: str) -> dict[str, str]:
     """Return the settings of a framework's own switches without a flag."""
-    supports = {switch: held.frameworks.get(name) for switch, held in all_switches().items()}
+    supports = {switch: one.frameworks.get(name) for switch, one in all_switches().items()}
     return {switch: support.unset for switch, support in supports.items() if support is not None}
 
 
@@ -103,5 +103,5 @@ def _read(document: Document) -> dict[str, Any]:
 
 def _legality_words(field: str) -> tuple[str, ...]:
     """Return the values of one field, such as schedules, in the catalogue's profiles."""
-    found = (getattr(load_framework(name).legality, field) for name in framework_names())
-    return tuple(dict.fromkeys(word for words in found for word in words))
+    choices = (getattr(load_framework(name).legality, field) for name in framework_names())
+    return tuple(dict.fromkeys(word for words in choices for word in words))

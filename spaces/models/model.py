@@ -137,8 +137,8 @@ class Model:
 
     def encoder_tokens(self, seq_len: int) -> int:
         """Return the encoder's output tokens for a sequence of ``seq_len``, the input of cross attention."""
-        own = self.layers[0].tokens if self.encoder_layers else None
-        return own or seq_len
+        tokens = self.layers[0].tokens if self.encoder_layers else None
+        return tokens or seq_len
 
     @property
     def decodes(self) -> bool:

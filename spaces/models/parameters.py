@@ -32,7 +32,7 @@ def mixer_parameters(mixer: Mixer, hidden: int) -> tuple[int, int]:
     """Count matrices, biases and vectors of one mixer: (tensor-sharded, replicated)."""
     steps = mixer.steps(hidden)
     kinds = (matrices(steps), biases(steps), mixer.vectors(hidden))
-    return sum(cut for cut, _ in kinds), sum(whole for _, whole in kinds)
+    return sum(cut for cut, _ in kinds), sum(replicated for _, replicated in kinds)
 
 
 def mlp_matrices(mlp: FeedForward, hidden: int) -> int:
@@ -69,8 +69,8 @@ def layer_parameters(layer: Layer, hidden: int) -> LayerParameters:
     mixer, replicated = 0, layer.norms * _norm(hidden, layer.norm_bias) + layer.extra
     if layer.attends:
         for one in (layer.mixer, layer.cross_attention):
-            cut, whole = (0, 0) if one is None else mixer_parameters(one, hidden)
-            mixer, replicated = mixer + cut, replicated + whole
+            cut, copied = (0, 0) if one is None else mixer_parameters(one, hidden)
+            mixer, replicated = mixer + cut, replicated + copied
     mlp = layer.mlp
     if mlp is None or not layer.feeds_forward:
         return LayerParameters(mixer=mixer, mlp_dense=0, experts_total=0, router=0, replicated=replicated)

@@ -119,17 +119,17 @@ def parse_lora(text: str) -> tuple[int, tuple[str, ...]]:
     Raises:
         RequestError: the text has another form.
     """
-    found = re.fullmatch(r"(\d{1,5})(?::([a-z]+(?:\+[a-z]+)*))?", text.strip())
-    if found is None or not 1 <= int(found[1]) <= LARGEST_RANK:
+    match = re.fullmatch(r"(\d{1,5})(?::([a-z]+(?:\+[a-z]+)*))?", text.strip())
+    if match is None or not 1 <= int(match[1]) <= LARGEST_RANK:
         raise RequestError(
             f"adapters are written RANK or RANK:PRODUCTS, like 16 or 16:{'+'.join(TARGETS)}, with a rank of 1 to "
             f"{LARGEST_RANK}, but got {text!r}"
         )
-    targets = tuple(found[2].split("+")) if found[2] else DEFAULT_TARGETS
+    targets = tuple(match[2].split("+")) if match[2] else DEFAULT_TARGETS
     for target in targets:
         if target not in TARGETS:
             raise RequestError(f"adapters can be added to {', '.join(TARGETS)}, but got {target!r}")
-    return int(found[1]), targets
+    return int(match[1]), targets
 
 
 def _told(
@@ -148,28 +148,30 @@ def _told(
         if rank and layer.name not in frozen and adapted_products(replace(layer, adapted=targets), model.hidden):
             trains = "adapters"
         earlier = earlier or trains in ("all", "adapters")
-        own = trains == "adapters"
-        layers.append(replace(layer, trains=trains, adapter_rank=rank if own else 0, adapted=targets if own else ()))
+        adapts = trains == "adapters"
+        layers.append(
+            replace(layer, trains=trains, adapter_rank=rank if adapts else 0, adapted=targets if adapts else ())
+        )
     return tuple(layers)
 
 
 def adapted_products(layer: Layer, hidden: int) -> tuple[Adapted, ...]:
     """Return the products of a layer with adapters, one for each output, as PEFT counts them."""
-    hidden, found = layer.hidden or hidden, list[tuple[Product, bool]]()
+    hidden, products = layer.hidden or hidden, list[tuple[Product, bool]]()
     if "attention" in layer.adapted and layer.attends:
         for mixer in (layer.mixer, layer.cross_attention):
             steps = () if mixer is None else mixer.steps(hidden)
-            found += [(step, False) for step in steps if isinstance(step, Product) and step.blocks == 1]
+            products += [(step, False) for step in steps if isinstance(step, Product) and step.blocks == 1]
     mlp = layer.mlp if layer.feeds_forward else None
     dense = mlp.shared if isinstance(mlp, MixtureOfExperts) else mlp
     if "mlp" in layer.adapted and dense is not None:
-        found += [(step, False) for step in dense.steps(hidden) if isinstance(step, Product)]
+        products += [(step, False) for step in dense.steps(hidden) if isinstance(step, Product)]
     if "experts" in layer.adapted and isinstance(mlp, MixtureOfExperts):
         expert = FeedForward(hidden=mlp.expert_hidden, gated=mlp.gated)
-        found += [(step, True) for step in expert.steps(mlp.width(hidden)) if isinstance(step, Product)]
+        products += [(step, True) for step in expert.steps(mlp.width(hidden)) if isinstance(step, Product)]
     return tuple(
         Adapted(product=product, outputs=width.whole, routed=routed)
-        for product, routed in found
+        for product, routed in products
         for width in product.outputs
     )
 

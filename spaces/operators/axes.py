@@ -176,13 +176,13 @@ def check_cuts(operator: CutOperator, cuts: Sequence[Cut]) -> None:
     Raises:
         RequestError: an axis is unknown or opaque, does not divide, or its parts are narrower than their halo.
     """
-    whole: dict[str, int] = {}
+    degrees: dict[str, int] = {}
     for cut in cuts:
         if cut.degree < 1:
             raise RequestError(f"a cut has at least 1 part, but got {cut.axis}={cut.degree}")
         if cut.axis is not None:
-            whole[cut.axis] = whole.get(cut.axis, 1) * cut.degree
-    for name, degree in whole.items():
+            degrees[cut.axis] = degrees.get(cut.axis, 1) * cut.degree
+    for name, degree in degrees.items():
         axis = operator.axis(name)
         if degree > 1 and axis.kind is AxisKind.OPAQUE:
             free = [other.name for other in operator.axes if other.kind is not AxisKind.OPAQUE]
@@ -200,11 +200,11 @@ def check_cuts(operator: CutOperator, cuts: Sequence[Cut]) -> None:
         for operand in operator.inputs:
             for dimension in operand.dimensions:
                 whole_extent = axis.size * dimension.step if dimension.extent is None else dimension.extent
-                own, lent = whole_extent // degree, -(-dimension.halo // 2)
-                if dimension.axis == name and degree > 1 and lent > own:
+                part, lent = whole_extent // degree, -(-dimension.halo // 2)
+                if dimension.axis == name and degree > 1 and lent > part:
                     raise RequestError(
                         f"a part of axis {name} of {operator.name} must be as wide as the halo it lends a neighbour, "
-                        f"but {own} elements lend {lent}; cut it less often"
+                        f"but {part} elements lend {lent}; cut it less often"
                     )
 
 

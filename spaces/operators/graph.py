@@ -51,11 +51,11 @@ class OperatorGraph:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[CutOperator, ...]]:
         """The operators that read each tensor, in execution order."""
-        found: dict[str, list[CutOperator]] = {}
+        readers: dict[str, list[CutOperator]] = {}
         for operator in self.ordered:
             for name in dict.fromkeys(operand.name for operand in operator.inputs):
-                found.setdefault(name, []).append(operator)
-        return {name: tuple(operators) for name, operators in found.items()}
+                readers.setdefault(name, []).append(operator)
+        return {name: tuple(operators) for name, operators in readers.items()}
 
     @cached_property
     def ordered(self) -> tuple[CutOperator, ...]:

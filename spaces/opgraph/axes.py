@@ -113,22 +113,22 @@ def _input(
         first = _channels(operator, shape)
         spatial = [_window(operator, number, axis, shape) for number, axis in enumerate(out[1:])]
         # A single value for all positions is replicated over their parts.
-        own = []
+        axes = []
         for number, (extent, size) in enumerate(zip(shape[1:], operator.output[1:], strict=True)):
             if extent == 1 < size and not operator.kernel:
-                own.append(Axis(name=f"{INPUT}{place}_{number + 1}", size=1, kind=AxisKind.OPAQUE))
-                spatial[number] = Dimension(axis=own[-1].name)
-        return (Dimension(axis="batch"), first, *spatial), own
+                axes.append(Axis(name=f"{INPUT}{place}_{number + 1}", size=1, kind=AxisKind.OPAQUE))
+                spatial[number] = Dimension(axis=axes[-1].name)
+        return (Dimension(axis="batch"), first, *spatial), axes
     if operator.kind is Kind.LINEAR:
         return (Dimension(axis="batch"), *follow(out[:-1]), Dimension(axis="in_channels")), []
-    own = [Axis(name=f"{INPUT}{place}_{n}", size=size, kind=AxisKind.OPAQUE) for n, size in enumerate(shape)]
-    dimensions = list(follow(axis.name for axis in own))
+    axes = [Axis(name=f"{INPUT}{place}_{n}", size=size, kind=AxisKind.OPAQUE) for n, size in enumerate(shape)]
+    dimensions = list(follow(axis.name for axis in axes))
     if operator.kind is Kind.CONV_TRANSPOSE and operator.groups == 1:
         dimensions[0] = Dimension(axis="in_channels")
     if same_space(operator):
         dimensions[1:] = [Dimension(axis=axis, extent=extent) for axis, extent in zip(out[1:], shape[1:], strict=True)]
     used = {dimension.axis for dimension in dimensions}
-    return (Dimension(axis="batch"), *dimensions), [axis for axis in own if axis.name in used]
+    return (Dimension(axis="batch"), *dimensions), [axis for axis in axes if axis.name in used]
 
 
 def _channels(operator: GraphOperator, shape: Shape) -> Dimension:

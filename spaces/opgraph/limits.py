@@ -70,8 +70,8 @@ def _splits(operator: Operator, grid: tuple[int, ...]) -> bool:
     for axis, parts in enumerate(grid):
         if parts == 1:
             continue
-        own = before[axis] // parts
-        if spatial[axis] < parts or own < max(operator.halo[axis], 1) or spatial[axis] == 1:
+        extent = before[axis] // parts
+        if spatial[axis] < parts or extent < max(operator.halo[axis], 1) or spatial[axis] == 1:
             return False
     return True
 

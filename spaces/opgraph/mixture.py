@@ -51,11 +51,11 @@ class Mixture:
 
     def of(self, name: str) -> Split:
         """Return the split of the operator called ``name``."""
-        found = self.default
+        chosen = self.default
         for pattern, split in self.layers:
             if name in self.blocks.get(pattern, ()) or fnmatchcase(name, pattern):
-                found = split
-        return found
+                chosen = split
+        return chosen
 
     def __str__(self) -> str:
         return ", ".join([str(self.default), *(f"{pattern}: {split}" for pattern, split in self.layers)])
@@ -94,17 +94,17 @@ def cuts_of(operator: CutOperator, split: Split) -> tuple[Cut, ...]:
     """Return the cuts of an operator under ``split``: replicas outermost, then the cuts of its mode, or copies."""
     cuts = [Cut(axis="batch", degree=split.replicas)]
     for axis, degree in _axes(operator, split):
-        whole = Cut(axis=None, degree=degree)
+        uncut = Cut(axis=None, degree=degree)
         one = Cut(axis=axis, degree=degree)
-        cuts.append(one if axis is not None and _possible(operator, [*cuts, one]) else whole)
+        cuts.append(one if axis is not None and _possible(operator, [*cuts, one]) else uncut)
     return tuple(cut for cut in cuts if cut.degree > 1)
 
 
 def _axes(operator: CutOperator, split: Split) -> Iterator[tuple[str | None, int]]:
     known = {axis.name: axis for axis in operator.axes}
     if split.mode is Mode.SPATIAL:
-        own = [axis for axis in ("depth", "height", "width") if axis in known]
-        names = spatial_axes(len(own)) if own else ()
+        spatial = [axis for axis in ("depth", "height", "width") if axis in known]
+        names = spatial_axes(len(spatial)) if spatial else ()
         for place, degree in enumerate(split.grid):
             yield (names[place] if place < len(names) else None), degree
     elif split.mode in (Mode.FILTER, Mode.CHANNEL):

@@ -74,23 +74,23 @@ class GraphModel:
     @cached_property
     def linear_runs(self) -> frozenset[str]:
         """Linear layers, and element-wise operators up to the next one, which ``mixed`` splits by filter."""
-        found: set[str] = set()
+        names: set[str] = set()
         for operator in self.operators:
-            behind = bool(operator.inputs) and all(name in found for name in operator.inputs)
-            if operator.kind is Kind.LINEAR or (operator.kind in POINTWISE and behind):
-                found.add(operator.name)
-        return frozenset(found)
+            follows = bool(operator.inputs) and all(name in names for name in operator.inputs)
+            if operator.kind is Kind.LINEAR or (operator.kind in POINTWISE and follows):
+                names.add(operator.name)
+        return frozenset(names)
 
     @cached_property
     def blocks(self) -> Mapping[str, tuple[str, ...]]:
         """Operators of every block of modules, such as "layer1.0" and "layer1", that is not itself an operator."""
-        found: dict[str, list[str]] = {}
+        members: dict[str, list[str]] = {}
         for operator in self.operators:
             parts = operator.block.split(".") if operator.block else []
             for count in range(1, len(parts) + 1):
-                found.setdefault(".".join(parts[:count]), []).append(operator.name)
-        own = {operator.name for operator in self.operators}
-        return {block: tuple(names) for block, names in found.items() if block not in own}
+                members.setdefault(".".join(parts[:count]), []).append(operator.name)
+        operators = {operator.name for operator in self.operators}
+        return {block: tuple(names) for block, names in members.items() if block not in operators}
 
     @property
     def layer_count(self) -> int:

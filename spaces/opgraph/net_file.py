@@ -146,8 +146,8 @@ def parse_net(text: str, *, source: str) -> NetFile:
 def _layer(line: str, number: int, source: str) -> NetLayer:
     where = f"{source}, line {number}"
     name = re.split(r"[\s,;(]", line, maxsplit=1)[0]
-    found = _KIND.match(name)
-    kind = found[0].upper() if found else ""
+    match = _KIND.match(name)
+    kind = match[0].upper() if match else ""
     if kind not in KINDS:
         raise RequestError(f"{where}: {unknown('kind of layer', kind or name, KINDS)}")
     # KIND, extents of input (C, D, ...), weight (C, F, K, ...) and output (F, D, ...), and optionally seconds per
@@ -186,8 +186,8 @@ def model_of(net: NetFile) -> GraphModel:
     names: dict[str, int] = {}
     for layer in net.layers:
         names[layer.name] = names.get(layer.name, 0) + 1
-        again = names[layer.name]
-        name = layer.name if again == 1 else f"{layer.name}_{again}"
+        count = names[layer.name]
+        name = layer.name if count == 1 else f"{layer.name}_{count}"
         before = (operators[-1].name,) if operators else ()
         operators.append(_operator(layer, name, before))
     return GraphModel(

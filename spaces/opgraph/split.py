@@ -103,7 +103,7 @@ def parse_split(text: str) -> Split:
     Raises:
         RequestError: a word is unknown, repeated or lacks its number, or two modes are named.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    fields: dict[str, tuple[int, ...]] = {}
     for word in text.lower().replace("=", "").split():
         match = _WORD.fullmatch(word)
         if match is None or match[1] not in _NAMES:
@@ -111,27 +111,27 @@ def parse_split(text: str) -> Split:
         if any(len(part) > MOST_DIGITS for part in (match[2] or "").split("x")):
             raise RequestError(f"numbers of a split have at most {MOST_DIGITS} digits, but got {word[:40]}")
         name, numbers = match[1], tuple(int(part) for part in (match[2] or "").split("x") if part)
-        if name in found:
+        if name in fields:
             raise RequestError(f"{name} is given twice in the split {text!r}")
         flag = name in ("mixed", "tables")
         if flag != (not numbers) or (len(numbers) > 1 and name != "spatial"):
             example = name if flag else f"{name}{'2x2' if name == 'spatial' else '4'}"
             raise RequestError(f"the split {text!r}: write {example}")
-        found[name] = numbers
-    if not found:
+        fields[name] = numbers
+    if not fields:
         raise RequestError("an empty split; write one like data16 or data4 filter4")
-    modes = [mode for mode in Mode if mode is not Mode.DATA and mode.name.lower() in found]
+    modes = [mode for mode in Mode if mode is not Mode.DATA and mode.name.lower() in fields]
     if len(modes) > 1:
         names = " and ".join(mode.name.lower() for mode in modes)
         raise RequestError(f"a split has one mode beside data, but {text!r} names {names}")
     mode = modes[0] if modes else Mode.DATA
-    numbers = found.get(mode.name.lower(), (1,)) if modes else (1,)
+    numbers = fields.get(mode.name.lower(), (1,)) if modes else (1,)
     return Split(
-        replicas=found.get("data", (1,))[0],
+        replicas=fields.get("data", (1,))[0],
         mode=mode,
         parts=math.prod(numbers),
         grid=numbers if mode is Mode.SPATIAL else (),
-        segments=found.get("segments", (1,))[0],
-        mixed="mixed" in found,
-        spread="tables" in found,
+        segments=fields.get("segments", (1,))[0],
+        mixed="mixed" in fields,
+        spread="tables" in fields,
     )

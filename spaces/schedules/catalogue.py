@@ -66,11 +66,11 @@ def virtual(number: int) -> bool:
 
 def with_trait(schedule: Numbers, trait: Callable[[PipelineSchedule], bool]) -> NDArray[np.bool_]:
     """Mark the numbers, of N, whose schedules have a trait."""
-    found = np.zeros(np.shape(schedule), dtype=bool)
+    mask = np.zeros(np.shape(schedule), dtype=bool)
     for number, one in SCHEDULES.items():
         if trait(one):
-            found |= schedule == number
-    return found
+            mask |= schedule == number
+    return mask
 
 
 def rounds_of(schedule: Floats, vpp: Floats) -> Floats:
@@ -80,11 +80,11 @@ def rounds_of(schedule: Floats, vpp: Floats) -> Floats:
 
 def streams_of(schedule: Floats) -> Floats:
     """Return the number of directions in which microbatches enter."""
-    found = np.ones(np.shape(schedule))
+    streams = np.ones(np.shape(schedule))
     for number, one in SCHEDULES.items():
         if one.streams > 1:
-            found[schedule == number] = one.streams
-    return found
+            streams[schedule == number] = one.streams
+    return streams
 
 
 def present(schedule: Numbers) -> list[PipelineSchedule]:

@@ -95,8 +95,8 @@ def numbered(shape: PipelineShape, stage: int) -> NDArray[np.int64]:
     microbatch, chunk = _turn(shape, turn, stage)
     program = np.empty(2 * total, dtype=np.int64)
     program[np.where(turn < ahead, turn, 2 * turn - ahead)] = chunk * shape.microbatches + microbatch
-    back = (2 * vpp - 1) * pp + 2 * stage - chunk
-    program[np.minimum(ahead + 2 * turn + 1, total + turn)] = back * shape.microbatches + microbatch
+    offset = (2 * vpp - 1) * pp + 2 * stage - chunk
+    program[np.minimum(ahead + 2 * turn + 1, total + turn)] = offset * shape.microbatches + microbatch
     return program
 
 

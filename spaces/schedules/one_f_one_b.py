@@ -54,10 +54,10 @@ class OneFOneB(PipelineSchedule):
         within = np.maximum(count - 1, 0.0)
         waits = []
         for skipped in (np.zeros_like(within), within):
-            behind = after + (within - skipped) * both
+            last_s = after + (within - skipped) * both
             deeper = pp - 1 - stages.first - skipped
             flight = np.minimum(deeper, microbatches - 1)
-            fill, drain = np.maximum(behind - flight * forward, 0.0), np.maximum(behind - flight * backward, 0.0)
+            fill, drain = np.maximum(last_s - flight * forward, 0.0), np.maximum(last_s - flight * backward, 0.0)
             # Where no forward pass follows the first backward pass, the two waits are one.
             wait = np.where(microbatches > deeper + 1, fill + drain, np.maximum(fill, drain))
             waits.append(before + skipped * both + wait)

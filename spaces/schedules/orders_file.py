@@ -101,8 +101,8 @@ def _check_passes(
                     "strategy and global batch; both are counted from 0"
                 )
             if action.chunk not in chunks_of_rank[rank]:
-                held = " and ".join(map(str, chunks_of_rank[rank]))
-                raise RequestError(f"{where} runs on another rank: by its schedule= the strategy has {held} here")
+                expected = " and ".join(map(str, chunks_of_rank[rank]))
+                raise RequestError(f"{where} runs on another rank: by its schedule= the strategy has {expected} here")
             key = (action.kind, action.microbatch, action.chunk)
             if key in seen:
                 raise RequestError(f"{where} runs a second time; the first is in row {seen[key] + 1}")
@@ -110,16 +110,16 @@ def _check_passes(
     for microbatch in range(shape.microbatches):
         for chunk in range(shape.chunks):
             ranks = {kind: seen.get((kind, microbatch, chunk)) for kind in Pass}
-            found = {kind for kind, rank in ranks.items() if rank is not None}
+            kinds = {kind for kind, rank in ranks.items() if rank is not None}
             if (
-                found
+                kinds
                 not in (
                     {Pass.FORWARD, Pass.BACKWARD},
                     {Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT},
                 )
-                or len({ranks[kind] for kind in found}) > 1
+                or len({ranks[kind] for kind in kinds}) > 1
             ):
-                passes = ", ".join(f"{chunk}{LETTERS[kind]}{microbatch}" for kind in sorted(found)) or "none"
+                passes = ", ".join(f"{chunk}{LETTERS[kind]}{microbatch}" for kind in sorted(kinds)) or "none"
                 raise RequestError(
                     f"{path}: microbatch {microbatch} must pass virtual stage {chunk} forward (F) and backward (B, or "
                     f"I and W) on one rank, but the passes are {passes}"

@@ -65,17 +65,17 @@ class ZBH1(PipelineSchedule):
         # the shortest pass. Each term is linear along a run of equal stages, so its two ends suffice.
         both = forward_s + input_s
         before, after = sum_before(multiplicity, forward_s), sum_after(multiplicity, both)
-        back = sum_before(multiplicity, input_s)
+        input_before_s = sum_before(multiplicity, input_s)
         ends = []
         for skipped in (np.zeros_like(multiplicity), np.maximum(multiplicity - 1, 0.0)):
             stage = first + skipped
-            behind = after + (multiplicity - 1 - skipped) * both
+            last_s = after + (multiplicity - 1 - skipped) * both
             flight = np.minimum(pp - 1 - stage, microbatches - 1)
-            fill = np.maximum(behind - flight * forward_s, 0.0)
-            drain = np.maximum(behind - flight * (input_s + weight_s), 0.0)
+            fill = np.maximum(last_s - flight * forward_s, 0.0)
+            drain = np.maximum(last_s - flight * (input_s + weight_s), 0.0)
             wait = np.where(microbatches > pp - stage, fill + drain, np.maximum(fill, drain))
             owed = np.minimum(stage, microbatches - 1) * weight_s
-            way = back + skipped * input_s + weight_s[0] - weight_s
+            way = input_before_s + skipped * input_s + weight_s[0] - weight_s
             ends.append(
                 before + skipped * forward_s + microbatches * (both + weight_s) + wait + np.maximum(way - owed, 0.0)
             )

@@ -137,7 +137,7 @@ def _uses(cluster: Cluster, columns: Columns) -> tuple[list[RackUse], IntArray]:
     _, first, inverse = np.unique(
         number * (pairs[1].max(initial=0) + 1) + pairs[1], return_index=True, return_inverse=True
     )
-    uses = [_use(rack, node, gpus, *held) for gpus, *held in spans[:, first].T.tolist()]
+    uses = [_use(rack, node, gpus, *spanned) for gpus, *spanned in spans[:, first].T.tolist()]
     return uses, inverse
 
 

@@ -23,8 +23,8 @@ def broken_laws(strategy: Strategy, context: Context) -> list[str]:
     for second in (False, True) if strategy.second_tp is not None else (False,):
         flat = flat_half(strategy, second)
         where = "second half: " if second else ""
-        found = [f"{where}{message}" for _, message in violations(axis_values(flat), context)]
-        broken += [message for message in found if message.removeprefix(where) not in broken]
+        messages = [f"{where}{message}" for _, message in violations(axis_values(flat), context)]
+        broken += [message for message in messages if message.removeprefix(where) not in broken]
     named = explicit_layers_broken(strategy, context.model.layer_count)
     broken += [named] if named else []
     return broken + stage_choices_broken(strategy, context)
@@ -83,7 +83,7 @@ def immovable(context: Context) -> tuple[str, str]:
     lacks = [[f"{profile.name} has no switch {word}"] * (word not in dict(profile.switches)) for word in OFFLOAD_WORDS]
     if profile.optimizer != "adam":
         lacks[0].append(f"the host updates Adam alone, and {profile.optimizer} runs")
-    states, activations = (" and ".join([*own, *reasons]) for own in lacks)
+    states, activations = (" and ".join([*lacking, *reasons]) for lacking in lacks)
     return states, activations
 
 
@@ -113,9 +113,9 @@ def stage_layers_broken(strategy: Strategy, context: Context) -> list[str]:
         broken.append("only recompute=full can name a number of layers; write full:3, or selective for all layers")
     if partial and not legality.recompute_layers:
         broken.append(f"{context.framework.name} recomputes all layers of a stage or none; drop the number of layers")
-    held = stage_counts(strategy, context) if partial else None
-    if held is not None:
-        for stage, (entry, layers) in enumerate(zip(entries, held, strict=True)):
+    counts = stage_counts(strategy, context) if partial else None
+    if counts is not None:
+        for stage, (entry, layers) in enumerate(zip(entries, counts, strict=True)):
             if entry.layers is not None and not 0 < entry.layers < layers:
                 broken.append(
                     f"stage {stage} has {layers} layers and cannot recompute {entry}; name 1 to {layers - 1} layers, "

@@ -62,8 +62,8 @@ def layouts_of(space: Countable, pp: int, *, recompute: bool = False) -> int:
         return 0
     kinds = len(space.kinds)
 
-    def times(held: int) -> int:
-        return kinds + (held - 1 if space.partial else 0) if recompute else 1
+    def times(layers: int) -> int:
+        return kinds + (layers - 1 if space.partial else 0) if recompute else 1
 
     counts = {0: 1}
     for boundary in range(1, pp + 1):

@@ -39,12 +39,12 @@ def tree_of(context: Context, strategy: Strategy) -> Node:
     names = model_layers(context.model)
     stages, done = [], 0
     for number, count in enumerate(counts):
-        own = list(map(str, range(done, done + count)))
+        numbers = list(map(str, range(done, done + count)))
         done += count
-        layers = [*names[:1], *own] if number == 0 else own
+        layers = [*names[:1], *numbers] if number == 0 else numbers
         layers = [*layers, names[-1]] if number == len(counts) - 1 else layers
         node = Node(name=f"stage {number}", layers=tuple(_ranges(layers)), devices=groups[rank[number]])
-        stages.append(_chosen(strategy, replace(node, place=("children", number)), number, own))
+        stages.append(_chosen(strategy, replace(node, place=("children", number)), number, numbers))
     half = strategy.half(False)
     return Node(
         compute=Computation(
@@ -74,7 +74,7 @@ def _ranks_of_chunks(strategy: Strategy) -> dict[int, int]:
     return {chunk: chunk for chunk in ranks} if len(ranks) == strategy.pp else ranks
 
 
-def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
+def _chosen(strategy: Strategy, node: Node, stage: int, layers: list[str]) -> Node:
     """Return a stage's node with its own choices."""
     if strategy.second_tp is not None and in_second_half(stage, strategy.pp):
         node = replace(node, compute=Computation(tp=strategy.second_tp))
@@ -84,13 +84,13 @@ def _chosen(strategy: Strategy, node: Node, stage: int, own: list[str]) -> Node:
         entry = strategy.stage_recompute[stage]
     else:
         return node
-    if entry.layers is None or entry.layers >= len(own):
+    if entry.layers is None or entry.layers >= len(layers):
         return replace(node, schedule=Timing(recompute=entry.kind))
     if not entry.layers:
         return replace(node, schedule=Timing(recompute=Recompute.NONE))
     child = Node(
         name="recomputed",
-        layers=tuple(_ranges(own[: entry.layers])),
+        layers=tuple(_ranges(layers[: entry.layers])),
         schedule=Timing(recompute=entry.kind),
         place=(*node.place, "children", 0),
     )
@@ -103,8 +103,8 @@ def _ranges(layers: list[str]) -> list[str]:
     if len(numbers) < 2:
         return layers
     before = [layer for layer in layers[:1] if not layer.isdigit()]
-    behind = [layer for layer in layers[-1:] if not layer.isdigit()]
-    return [*before, f"{numbers[0]}-{numbers[-1]}", *behind]
+    after = [layer for layer in layers[-1:] if not layer.isdigit()]
+    return [*before, f"{numbers[0]}-{numbers[-1]}", *after]
 
 
 def flat_of(context: Context, strategies: TreeStrategies) -> Strategy | None:
@@ -124,11 +124,11 @@ def flat_of(context: Context, strategies: TreeStrategies) -> Strategy | None:
     if first.vpp == 1:
         candidates.append(replace(first, layers_per_stage=counts))
     for candidate in candidates:
-        again = resolve_tree(tree_of(context, candidate), model_layers(context.model))
+        resolved = resolve_tree(tree_of(context, candidate), model_layers(context.model))
         if (
-            again.groups == tree.groups
-            and again.rank_of_stage == tree.rank_of_stage
-            and legal_tree(context, again).first == first
+            resolved.groups == tree.groups
+            and resolved.rank_of_stage == tree.rank_of_stage
+            and legal_tree(context, resolved).first == first
         ):
             return candidate
     return None

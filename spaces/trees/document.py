@@ -206,9 +206,9 @@ def _where_set(data: Any, place: KeyPath) -> KeyPath:
         depth += 1
     setting = place[2 * depth :]
     for above in range(depth, -1, -1) if setting else ():
-        found = data
+        value = data
         for key in (*place[: 2 * above], *setting):
-            found = found.get(key) if isinstance(found, dict) else found[int(key)] if isinstance(found, list) else None
-        if found is not None:
+            value = value.get(key) if isinstance(value, dict) else value[int(key)] if isinstance(value, list) else None
+        if value is not None:
             return (*place[: 2 * above], *setting)
     return place

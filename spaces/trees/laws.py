@@ -201,9 +201,9 @@ def _joined(leaves: tuple[Leaf, ...], strategies: Sequence[Strategy]) -> tuple[t
     kept: list[tuple[Leaf, Strategy]] = []
     for leaf, strategy in zip(leaves, strategies, strict=True):
         before, its = kept[-1] if kept else (leaf, strategy)
-        whole = _whole(its, strategy) if before.layer == leaf.layer and before is not leaf else None
-        if whole is not None and before.host == leaf.host:
-            kept[-1] = (replace(before, module=""), whole)
+        complete = _whole(its, strategy) if before.layer == leaf.layer and before is not leaf else None
+        if complete is not None and before.host == leaf.host:
+            kept[-1] = (replace(before, module=""), complete)
         else:
             kept.append((leaf, strategy))
     return tuple(leaf for leaf, _ in kept), tuple(strategy for _, strategy in kept)
@@ -215,8 +215,8 @@ def _whole(attention: Strategy, mlp: Strategy) -> Strategy | None:
     Experts belong to the MLP only, and recompute of the attention core to the attention only.
     """
     core = attention.recompute == Recompute.SELECTIVE and mlp.recompute == Recompute.NONE
-    whole = replace(mlp, recompute=attention.recompute) if core else mlp
-    return whole if replace(attention, ep=mlp.ep, etp=mlp.etp) == whole else None
+    complete = replace(mlp, recompute=attention.recompute) if core else mlp
+    return complete if replace(attention, ep=mlp.ep, etp=mlp.etp) == complete else None
 
 
 def _check_order(context: Context, tree: ResolvedTree) -> None:

@@ -41,12 +41,12 @@ def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ..
     Raises:
         RequestError: a word matches no layer.
     """
-    found: set[str] = set()
+    matches: set[str] = set()
     known = set(names)
     for spec in specs:
         text = spec.strip()
         if text in known:
-            found.add(text)
+            matches.add(text)
         elif match := _RANGE.fullmatch(text):
             low, high = int(match[1]), int(match[2])
             if low > high:
@@ -54,15 +54,15 @@ def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ..
             missing = [str(n) for n in (low, high) if str(n) not in known]
             if missing:
                 raise _no_such_layer(missing[0], names)
-            found |= {str(n) for n in range(low, high + 1)}
+            matches |= {str(n) for n in range(low, high + 1)}
         elif ".." in text:
-            found |= set(_named_range(text, names))
+            matches |= set(_named_range(text, names))
         else:
             matched = [name for name in names if fnmatch.fnmatchcase(name, text)] if set(text) & set("*?[") else []
             if not matched:
                 raise _no_such_layer(text, names)
-            found |= set(matched)
-    return tuple(name for name in names if name in found)
+            matches |= set(matched)
+    return tuple(name for name in names if name in matches)
 
 
 def without_blocks(node: Node, blocks: Mapping[str, Sequence[str]]) -> Node:
@@ -143,8 +143,8 @@ def layers_text(layers: Sequence[str]) -> str:
     """
     texts: list[str] = []
     for numbered, run in groupby(layers, str.isdigit):
-        own = list(run)
-        texts += [ranges_text([int(layer) for layer in own])] if numbered else own
+        members = list(run)
+        texts += [ranges_text([int(layer) for layer in members])] if numbered else members
     return ", ".join(texts)
 
 

@@ -151,7 +151,7 @@ def _walk(
     marked: list[tuple[Node, tuple[Unit, ...]]],
 ) -> tuple[Unit, ...]:
     """Place the units of a node and return them; ``allowed``: units of its parent; ``marked``: stages so far."""
-    own = own_units(node, allowed)
+    units = own_units(node, allowed)
     stage = above.stage
     if node.devices:
         if stage is not None:
@@ -161,7 +161,7 @@ def _walk(
                 (*node.place, "devices"), "a stage has whole layers; name devices at a node above its modules"
             )
         stage = node
-        marked.append((node, own))
+        marked.append((node, units))
     if node.place and (node.schedule.order is not None or node.schedule.microbatches is not None):
         key = "order" if node.schedule.order is not None else "microbatches"
         raise TreeError((*node.place, "schedule", key), f"{key} applies to the whole tree; name it at the root")
@@ -174,16 +174,16 @@ def _walk(
     here.memory.stage(node.place)  # refused at the node that sets it, not at the leaves
     taken: dict[Unit, Node] = {}
     for child in node.children:
-        for unit in _walk(child, here, own, placed, marked):
+        for unit in _walk(child, here, units, placed, marked):
             if unit in taken:
                 key = "modules" if child.layers is None and child.modules is not None else "layers"
                 what = f"{unit[1]} of layer {unit[0]}" if child.modules is not None else f"layer {unit[0]}"
                 raise TreeError((*child.place, key), f"{what} belongs to {_called(taken[unit])} already")
             taken[unit] = child
-    if len(taken) < len(own):
+    if len(taken) < len(units):
         leaf = _leaf(node, here)
-        placed.update((unit, (leaf, stage)) for unit in own if unit not in taken)
-    return own
+        placed.update((unit, (leaf, stage)) for unit in units if unit not in taken)
+    return units
 
 
 def _leaf(node: Node, here: _Settings) -> Leaf:
@@ -209,13 +209,13 @@ def _called(node: Node) -> str:
 
 def _leaves(placed: _Placed, units: Sequence[Unit]) -> tuple[Leaf, ...]:
     """Return the leaves of some units: one for a layer whose modules one node configures, else one per module."""
-    found: list[Leaf] = []
+    leaves: list[Leaf] = []
     for layer, group in groupby(units, key=lambda unit: unit[0]):
-        own = [(module, placed[layer, module][0]) for _, module in group]
-        if len({leaf.place for _, leaf in own}) == 1:
-            own = [("", own[0][1])]
-        found += (replace(leaf, layer=layer, module=module) for module, leaf in own)
-    return tuple(found)
+        nodes = [(module, placed[layer, module][0]) for _, module in group]
+        if len({leaf.place for _, leaf in nodes}) == 1:
+            nodes = [("", nodes[0][1])]
+        leaves += (replace(leaf, layer=layer, module=module) for module, leaf in nodes)
+    return tuple(leaves)
 
 
 def _stages(
@@ -233,8 +233,8 @@ def _stages(
     if open_units:
         raise TreeError((*root.place, "children"), f"every layer needs a stage, but none has {units_text(open_units)}")
     order = iter(units)
-    for node, own in marked:
-        for unit in own:
+    for node, members in marked:
+        for unit in members:
             due = next(order)
             if unit != due:
                 raise TreeError(
@@ -246,11 +246,11 @@ def _stages(
         Stage(
             name=node.name or f"stage {number}",
             devices=node.devices,
-            leaves=_leaves(placed, own),
+            leaves=_leaves(placed, members),
             in_flight=(node.schedule.in_flight or (None,))[0] if node is not root else None,
             place=node.place,
         )
-        for number, (node, own) in enumerate(marked)
+        for number, (node, members) in enumerate(marked)
     )
 
 
@@ -274,9 +274,9 @@ def _check_groups(stages: Sequence[Stage], groups: Sequence[tuple[int, ...]]) ->
     number = {group: place for place, group in enumerate(groups)}
     owner: dict[int, int] = {}
     for stage in stages:
-        own = number[stage.devices]
+        group_number = number[stage.devices]
         for device in stage.devices:
-            if owner.setdefault(device, own) != own:
+            if owner.setdefault(device, group_number) != group_number:
                 raise TreeError(
                     (*stage.place, "devices"),
                     f"stages share all devices or none, but device {device} is one of "

@@ -28,32 +28,34 @@ def own_units(node: Node, allowed: Sequence[Unit]) -> tuple[Unit, ...]:
     Raises:
         TreeError: it names an unknown layer or module; the error has the path of the node.
     """
-    own = tuple(allowed)
+    units = tuple(allowed)
     if node.layers is not None:
         try:
             named = set(matching_layers(node.layers, tuple(dict.fromkeys(layer for layer, _ in allowed))))
         except RequestError as error:
             raise TreeError((*node.place, "layers"), str(error)) from None
-        own = tuple(unit for unit in allowed if unit[0] in named)
-    return own if node.modules is None else _with_modules(node, own)
+        units = tuple(unit for unit in allowed if unit[0] in named)
+    return units if node.modules is None else _with_modules(node, units)
 
 
-def _with_modules(node: Node, own: Sequence[Unit]) -> tuple[Unit, ...]:
+def _with_modules(node: Node, units: Sequence[Unit]) -> tuple[Unit, ...]:
     """Return the units of the modules that a node names."""
     place = (*node.place, "modules")
-    known = tuple(dict.fromkeys(module for _, module in own if module))
+    known = tuple(dict.fromkeys(module for _, module in units if module))
     if not known:
-        raise TreeError(place, f"{units_text(own)}: no modules there; they are parts of transformer layers, like 0-3")
+        raise TreeError(place, f"{units_text(units)}: no modules there; they are parts of transformer layers, like 0-3")
     for name in node.modules or ():
         if name in ("norm", "norms", "residual"):
             raise TreeError(place, f"norms belong to the module whose input they make; use {' or '.join(known)}")
         if name not in known:
             raise TreeError(place, str(unknown("module", name, known)))
-    whole = [layer for layer, module in own if not module]
-    if node.layers is not None and whole:
-        raise TreeError((*node.place, "layers"), f"{whole[0]} has no modules; leave it out beside {', '.join(known)}")
+    complete = [layer for layer, module in units if not module]
+    if node.layers is not None and complete:
+        raise TreeError(
+            (*node.place, "layers"), f"{complete[0]} has no modules; leave it out beside {', '.join(known)}"
+        )
     _check_settings(node)
-    return tuple(unit for unit in own if unit[1] in (node.modules or ()))
+    return tuple(unit for unit in units if unit[1] in (node.modules or ()))
 
 
 def _check_settings(node: Node) -> None:

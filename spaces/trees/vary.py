@@ -99,19 +99,19 @@ def layers_of(stage: Node) -> tuple[int, ...]:
 
 def _stage(variation: Variation, stage: Node, number: int) -> Node:
     """Return a stage's node with its changes."""
-    own = layers_of(stage)
-    count = min(variation.recomputed[number], len(own)) if variation.recomputed else 0
+    layers = layers_of(stage)
+    count = min(variation.recomputed[number], len(layers)) if variation.recomputed else 0
     children = list(stage.children)
     degrees = {"attention": variation.attention, "mlp": variation.mlp}
     if not any(degrees.values()) and not variation.module:
-        children += _recomputed(own, count, None)
+        children += _recomputed(layers, count, None)
     else:
         for module, cutting in degrees.items():
             recomputed = count if variation.module in ("", module) else 0
             node = Node(
-                modules=(module,), compute=_computation(cutting), children=_recomputed(own, recomputed, len(own))
+                modules=(module,), compute=_computation(cutting), children=_recomputed(layers, recomputed, len(layers))
             )
-            if recomputed == len(own):
+            if recomputed == len(layers):
                 node = replace(node, children=(), schedule=Timing(recompute=Recompute.FULL))
             if cutting is not None or recomputed:
                 children.append(node)
@@ -132,9 +132,9 @@ def _computation(cutting: Cutting | None) -> Computation:
     return Computation() if cutting is None else Computation(tp=cutting.tp, sp=cutting.sp)
 
 
-def _recomputed(own: tuple[int, ...], count: int, whole: int | None) -> tuple[Node, ...]:
-    """Return the node of the first, recomputed layers of a stage; none where they are all of its ``whole`` layers."""
-    if not count or count == whole:
+def _recomputed(numbers: tuple[int, ...], count: int, complete: int | None) -> tuple[Node, ...]:
+    """Return the node of the first ``count`` layers, which are recomputed; none if they are all ``complete`` ones."""
+    if not count or count == complete:
         return ()
-    layers = f"{own[0]}-{own[count - 1]}" if count > 1 else f"{own[0]}"
+    layers = f"{numbers[0]}-{numbers[count - 1]}" if count > 1 else f"{numbers[0]}"
     return (Node(layers=(layers,), schedule=Timing(recompute=Recompute.FULL)),)

@@ -40,9 +40,9 @@ def _children(children: list[dict[str, Any]], depth: int) -> list[str]:
     lines = ["  " * depth + "children:"]
     for child in children:
         below = child.pop("children", [])
-        own = [_line(key, value) for key, value in child.items()]
+        entries = [_line(key, value) for key, value in child.items()]
         indent = "  " * (depth + 1)
-        lines += [f"{indent}{'- ' if not number else '  '}{line}" for number, line in enumerate(own)]
+        lines += [f"{indent}{'- ' if not number else '  '}{line}" for number, line in enumerate(entries)]
         lines += _children(below, depth + 2)
     return lines
 
@@ -67,12 +67,12 @@ def _schedule(node: Node) -> dict[str, Any]:
 def _compute(node: Node) -> dict[str, Any]:
     names = ("dp", "tp", "cp", "ep", "etp", "sp")
     values = {name: getattr(node.compute, name) for name in names}
-    found = {name: value for name, value in values.items() if value is not None}
+    settings = {name: value for name, value in values.items() if value is not None}
     if node.compute.cut is not None:
-        found["cut"] = dict(node.compute.cut)
+        settings["cut"] = dict(node.compute.cut)
     if node.compute.deal is not None:
-        found["deal"] = node.compute.deal
-    return found
+        settings["deal"] = node.compute.deal
+    return settings
 
 
 def _memory(node: Node) -> dict[str, Any]:

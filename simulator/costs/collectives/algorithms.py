@@ -95,12 +95,12 @@ def _fastest_s(
 
 def _innermost(paths: Sequence[LevelPath]) -> list[Floats]:
     """Return 1.0 at the innermost level that a group uses, otherwise 0.0."""
-    found, free = [], np.ones_like(paths[0].span.joined)
+    paths_of_rows, free = [], np.ones_like(paths[0].span.joined)
     for path in paths:
         here = free * path.span.used
-        found.append(here)
+        paths_of_rows.append(here)
         free = free - here
-    return found
+    return paths_of_rows
 
 
 def ring_s(paths: Sequence[LevelPath], collective: str, full_bytes: Floats, ranks: Floats, passes: int) -> Floats:

@@ -81,9 +81,9 @@ def spans(levels: tuple[Level, ...], ranks: Any, stride: Any) -> tuple[Span, ...
     """Return the spans of a group over all levels, innermost first."""
     members = members_per_level(levels, ranks, stride)
     inside = np.ones_like(members[0])
-    found = []
+    spans_of_levels = []
     for here in members:
         ring_steps = members[-1] / inside - members[-1] / here
-        found.append(Span(inside=inside, joined=here / inside, ring_steps=ring_steps))
+        spans_of_levels.append(Span(inside=inside, joined=here / inside, ring_steps=ring_steps))
         inside = here
-    return tuple(found)
+    return tuple(spans_of_levels)

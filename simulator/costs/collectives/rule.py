@@ -122,11 +122,11 @@ def paths_on_levels(
 ) -> tuple[LevelPath, ...]:
     """Return the use of every level by groups of ``ranks`` devices ``stride`` apart, innermost first."""
     paths: list[LevelPath] = []
-    inside, behind, near = 1, 1, np.ones_like(ranks)
+    inside, outer, near = 1, 1, np.ones_like(ranks)
     for level, row, span in zip(levels, rows, spans(levels, ranks, stride), strict=True):
         # The levels of a network start with the same links: the NICs of a node.
         if level.kind not in NETWORK_KINDS or not paths or paths[-1].level.kind not in NETWORK_KINDS:
-            behind, near = inside, span.inside
+            outer, near = inside, span.inside
         if row.between_sockets and paths and paths[-1].level.name == "socket" and level.name == "node":
             row = replace(row, efficiency={**row.efficiency, **row.between_sockets})
         # In groups that do not fill their sub-groups, members in the last sub-group have most peers elsewhere.
@@ -139,7 +139,7 @@ def paths_on_levels(
                 constants=row,
                 span=span,
                 inner_size=inside if lone else None,
-                below=behind * (span.inside / near),
+                below=outer * (span.inside / near),
                 crossing=np.asarray(reached * span.used),
                 crowd=np.where(span.used, span.inside * span.joined / near, 1.0),
             )

@@ -122,8 +122,8 @@ class Routes:
         seconds: float = data["latency_s"] + _MESSAGE_BYTES / data["capacity_bytes_per_s"]
         for nic, socket, device in ((other, name, source), (name, other, source if end is None else end[1])):
             if nic[0] == "nic" and socket[0] == "socket":
-                own = self._nics[socket[1], socket[2]]
-                seconds += _OTHER_NIC_S * (nic[2] != own[device % self._spec.devices_per_socket % len(own)])
+                nics = self._nics[socket[1], socket[2]]
+                seconds += _OTHER_NIC_S * (nic[2] != nics[device % self._spec.devices_per_socket % len(nics)])
         return seconds
 
     def _links_along(self, before: dict[Any, Any], end: Hashable) -> tuple[tuple[int, ...], float]:

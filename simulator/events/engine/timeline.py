@@ -136,8 +136,8 @@ class Timeline:
 
     def streams_of(self, task: int) -> tuple[int, ...]:
         """Return the streams that a task occupies."""
-        own = int(self.streams[task])
-        return (own,) if own >= 0 else self.members_of[-1 - own]
+        stream = int(self.streams[task])
+        return (stream,) if stream >= 0 else self.members_of[-1 - stream]
 
     def kind_of(self, task: int) -> int:
         """Return the kind of a task, a number of ``KINDS``."""

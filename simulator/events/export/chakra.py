@@ -127,7 +127,7 @@ class _Place:
     def encoded(self, node: _Node) -> bytes:
         """Return a node as a Protobuf message."""
         peer = self._device(node.peer) if node.peer >= 0 else 0
-        own = self._device(self.stage)
+        device = self._device(self.stage)
         return encoded(
             node.number,
             node.name,
@@ -139,7 +139,7 @@ class _Place:
             size_bytes=node.size_bytes,
             collective=node.collective,
             group=self._group(node.among) if node.kind == COLLECTIVE else 0,
-            ends=(own, peer) if node.kind == SEND_NODE else (peer, own),
+            ends=(device, peer) if node.kind == SEND_NODE else (peer, device),
             tag=node.tag,
         )
 
@@ -165,13 +165,13 @@ def _nodes_of_stages(step: _Step, sizes: StepSizes, strategy: Strategy) -> Mappi
     for task, successors in enumerate(graph.successors):
         for after in successors:
             before[after].append(task)
-    found: dict[tuple[int, int], list[_Node]] = {}
+    nodes_of: dict[tuple[int, int], list[_Node]] = {}
     for task in range(len(graph)):
         for device in _devices(step, task):
-            found.setdefault((device // pp, device % pp), []).extend(
+            nodes_of.setdefault((device // pp, device % pp), []).extend(
                 _nodes(step, sizes, strategy, task, device, before[task])
             )
-    return found
+    return nodes_of
 
 
 def _devices(step: _Step, task: int) -> tuple[int, ...]:
@@ -186,12 +186,12 @@ def _nodes(
 ) -> Iterator[_Node]:
     """Yield the node of a task on a device, after the receives that it waits for."""
     graph, run, pp = step.graph, step.run, strategy.pp
-    own = [other for other in before if device in _devices(step, other)]
+    local = [other for other in before if device in _devices(step, other)]
     arrived = [
         other for other in before if graph.kind[other] == SEND and graph.stream_device[graph.stream[other]] != device
     ]
-    waits = tuple(2 * other for other in own)
-    ready_s = max((run.end_s[other] for other in own), default=0.0)
+    waits = tuple(2 * other for other in local)
+    ready_s = max((run.end_s[other] for other in local), default=0.0)
     for other in arrived:
         begun_s = max(run.start_s[other], ready_s)
         yield _Node(
@@ -233,9 +233,9 @@ def _replica_nodes(
 
     Gradients of slices with copies are reduced twice: to the slices, and over their copies."""
     reduces = step.graph.kind[task] == REDUCE
-    whole = sizes.gradient_bytes[stage] if reduces else sizes.shard_bytes[stage]
+    total_bytes = sizes.gradient_bytes[stage] if reduces else sizes.shard_bytes[stage]
     cost = step.costs.stages[stage]
-    size = max(round(whole * _share(step, task, cost.reduce_s if reduces else cost.gather_s)), 1)
+    size = max(round(total_bytes * _share(step, task, cost.reduce_s if reduces else cost.gather_s)), 1)
     slices = strategy.shard and (sizes.scattered or not reduces)
     collective = ("reduce_scatter" if sizes.scattered else "all_reduce") if reduces else "all_gather"
     near = node(

@@ -57,10 +57,10 @@ def _occupied_s(result: EventResult, columns: int) -> list[list[dict[int, float]
     return rows
 
 
-def deal_slices(cells: Sequence[Mapping[Kind, float]], whole: float) -> Iterator[Kind | None]:
+def deal_slices(cells: Sequence[Mapping[Kind, float]], length: float) -> Iterator[Kind | None]:
     """Yield the kind shown by every slice of a timeline, None where it is idle; ``cells``: seconds by kind.
 
-    A slice of length ``whole`` shows one kind, and time that it does not show is carried to the next slice: in slices
+    A slice of length ``length`` shows one kind, and time that it does not show is carried to the next slice: in slices
     with many passes, kinds alternate in proportion to their time. Only a kind that runs in the slice is shown.
 
     >>> "".join(kind or "." for kind in deal_slices([{"F": 0.4, "B": 0.6}, {"F": 0.4, "B": 0.6}, {}], 1.0))
@@ -70,9 +70,9 @@ def deal_slices(cells: Sequence[Mapping[Kind, float]], whole: float) -> Iterator
     for cell in cells:
         for kind, time in cell.items():
             owed[kind] = owed.get(kind, 0.0) + time
-        owed[None] += max(whole - sum(cell.values()), 0.0)
+        owed[None] += max(length - sum(cell.values()), 0.0)
         shown = max([*cell, None], key=lambda kind: owed[kind])
-        owed[shown] -= whole
+        owed[shown] -= length
         yield shown
 
 

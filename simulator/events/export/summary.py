@@ -45,8 +45,8 @@ def _shared(result: EventResult) -> dict[str, Any]:
     }
 
 
-def _share(value: float, whole: float) -> float:
-    return value / whole if whole else 0.0
+def _share(value: float, total: float) -> float:
+    return value / total if total else 0.0
 
 
 def _stages(result: EventResult) -> list[dict[str, Any]]:
@@ -110,13 +110,13 @@ def link_use(result: EventResult) -> list[dict[str, Any]]:
     rows = []
     for link in contention.links:
         size_bytes = sum(weight * sent.get(key, 0.0) for key, weight in link.weight.items())
-        whole = link.capacity_bytes_per_s * result.step_time_s
+        capacity_bytes = link.capacity_bytes_per_s * result.step_time_s
         rows.append(
             {
                 "link": link.name,
                 "alike": link.alike,
                 "bytes_per_s": link.capacity_bytes_per_s,
-                "utilisation": size_bytes / whole if whole else 0.0,
+                "utilisation": size_bytes / capacity_bytes if capacity_bytes else 0.0,
                 "shared": id(link) in shared,
             }
         )

@@ -112,7 +112,7 @@ def _memory(result: EventResult) -> Iterator[dict[str, Any]]:
     """Yield the bytes of live tensors of every stage at every change."""
     for stage, curve in enumerate(result.memory):
         last = len(curve.time_s) - 1
-        for place, (now_s, held) in enumerate(zip(curve.time_s, curve.held_bytes, strict=True)):
+        for place, (now_s, live_bytes) in enumerate(zip(curve.time_s, curve.held_bytes, strict=True)):
             if place == last or curve.time_s[place + 1] != now_s:
-                args = {"bytes": float(held)}
+                args = {"bytes": float(live_bytes)}
                 yield {"ph": "C", "name": "memory", "pid": stage, "ts": float(now_s) * _MICRO, "args": args}

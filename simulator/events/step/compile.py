@@ -164,8 +164,8 @@ class _Step:
         for replica in range(replicas):
             hand_over = HandOver(graph, len(costs.chunks), arrows)
             for order in orders:
-                own = draws[len(self.devices)]
-                writer = DeviceWriter(costs, graph, order, replica, hand_over, common, self.wires, own)
+                factors = draws[len(self.devices)]
+                writer = DeviceWriter(costs, graph, order, replica, hand_over, common, self.wires, factors)
                 self.devices.append(writer)
 
 
@@ -190,7 +190,7 @@ class _End:
         self._tied: dict[int, int] = {}
         self._norm = -1
 
-    def tie(self, device: int, behind: list[int]) -> None:
+    def tie(self, device: int, after: list[int]) -> None:
         """Add the all-reduce of a table's gradient that the first and last stage of a pipeline share."""
         pp = self._costs.shape.pp
         replica, stage = divmod(device, pp)
@@ -198,23 +198,23 @@ class _End:
             return
         compute = (len(STREAMS) * device,)
         if replica in self._tied:
-            self._graph.join(self._tied.pop(replica), compute, behind, promised=True)
+            self._graph.join(self._tied.pop(replica), compute, after, promised=True)
         else:
             self._graph.at(self._devices, replica)
-            self._tied[replica] = task = self._graph.add_collective(TIED, self._costs.tied_s, compute, behind)
+            self._tied[replica] = task = self._graph.add_collective(TIED, self._costs.tied_s, compute, after)
             self._graph.promise(task)
 
-    def norm(self, device: int, behind: list[int]) -> None:
+    def norm(self, device: int, after: list[int]) -> None:
         """Add the gradient norm, for which all devices wait."""
         compute = (len(STREAMS) * device,)
         if self._norm >= 0:
-            self._graph.join(self._norm, compute, behind, promised=True)
+            self._graph.join(self._norm, compute, after, promised=True)
         else:
             self._graph.at(self._devices, self._devices)
-            self._norm = self._graph.add_collective(OPTIMIZER, 0.0, compute, behind)
+            self._norm = self._graph.add_collective(OPTIMIZER, 0.0, compute, after)
             self._graph.promise(self._norm, self._devices - 1)
 
-    def update(self, device: int, behind: list[int]) -> None:
+    def update(self, device: int, after: list[int]) -> None:
         """Add the optimizer after the norm."""
         self._graph.at(self._devices, self._devices + 1 + device)
         stage = self._costs.stages[device % self._costs.shape.pp]

@@ -89,9 +89,9 @@ def contention_of(traffic: Traffic, *, every_replica: bool = False) -> Contentio
 
 def _colours(traffic: Traffic) -> list[int]:
     """Return the colour of every replica; replicas of one colour share links in the same way."""
-    own: list[list[tuple[int, int, Flow]]] = [[] for _ in range(traffic.replicas)]
+    flows_of: list[list[tuple[int, int, Flow]]] = [[] for _ in range(traffic.replicas)]
     for (replica, here, there), flow in traffic.p2p.items():
-        own[replica].append((here, there, flow))
+        flows_of[replica].append((here, there, flow))
     colours, count = [0] * traffic.replicas, 1
     while True:
         loads = _loads(traffic, colours)
@@ -100,11 +100,11 @@ def _colours(traffic: Traffic) -> list[int]:
         }
         names: dict[Hashable, int] = {value: number for number, value in enumerate(dict.fromkeys(seen.values()))}
         kinds: dict[Hashable, int] = {}
-        found = [
-            kinds.setdefault((colours[replica], _signature(own[replica], seen, names)), len(kinds))
+        matching = [
+            kinds.setdefault((colours[replica], _signature(flows_of[replica], seen, names)), len(kinds))
             for replica in range(traffic.replicas)
         ]
-        colours = found
+        colours = matching
         # Colours only split, so an unchanged number means unchanged colours.
         if len(kinds) == count:
             return colours
@@ -197,8 +197,8 @@ class SharedLinks:
                 crossed.setdefault(key, []).append((number, weight))
         for key, links in crossed.items():
             # Left-out links still bound a flow: one link of its own represents the narrowest of them.
-            own = graph.add_link(f"all that flow {key} may take", contention.most_bytes_per_s[key])
-            self._routes[key] = (own, *(number for number, _ in links))
+            limit = graph.add_link(f"all that flow {key} may take", contention.most_bytes_per_s[key])
+            self._routes[key] = (limit, *(number for number, _ in links))
             graph.weigh(self._routes[key], (1.0, *(weight for _, weight in links)))
             graph.declare(self._routes[key])
 

@@ -41,15 +41,15 @@ def stage_tag(zero: int, traffic: Sequence[PassTraffic]) -> tuple[object, ...]:
 
 def host_traffic(costs: StepCosts, action: Action) -> list[PassTraffic]:
     """Return the copies of a pass: parameters that it waits for, and activations sent to or fetched from the host."""
-    cost, found = costs.chunks[action.chunk], list[PassTraffic]()
+    cost, transfers = costs.chunks[action.chunk], list[PassTraffic]()
     if action.kind == Pass.WEIGHT_GRADIENT:  # needs no parameters; its activations are on the device
-        return found
+        return transfers
     if cost.fetch_bytes:
-        found.append(PassTraffic(3, cost.fetches, 0.0, 0.0, cost.fetch_bytes / costs.host_bytes_per_s))
+        transfers.append(PassTraffic(3, cost.fetches, 0.0, 0.0, cost.fetch_bytes / costs.host_bytes_per_s))
     if cost.host_bytes:
         seconds = cost.host_bytes / costs.host_bytes_per_s
-        found.append(PassTraffic(3, cost.host_parts, 0.0, 0.0, kept_s=seconds, kept_bytes=cost.host_bytes))
-    return found
+        transfers.append(PassTraffic(3, cost.host_parts, 0.0, 0.0, kept_s=seconds, kept_bytes=cost.host_bytes))
+    return transfers
 
 
 class HostCopies:

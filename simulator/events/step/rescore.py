@@ -24,8 +24,8 @@ def event_row(assignment: Assignment, figures: StepFigures) -> ScoreTable:
     live tensors counts as activations, and its fragmentation as reserve.
     """
     memory, profile = stage_memory(assignment), assignment.context.framework
-    own = assignment.group_of_rank
-    limits = np.array([assignment.contexts[group].memory_limit_bytes for group in own])
+    group_of_rank = assignment.group_of_rank
+    limits = np.array([assignment.contexts[group].memory_limit_bytes for group in group_of_rank])
     live = np.array(figures.peaks_bytes)
     more = live - memory.allocated_bytes
     peaks = memory.peak_bytes + more + profile.fragmentation * more
@@ -73,8 +73,8 @@ def result_scores(context: Context, table: StrategyTable, result: EventResult) -
     return _corrected(context, table, event_row(assign(context, table.strategy(0)), figures_of(result)))
 
 
-def _corrected(context: Context, table: StrategyTable, found: ScoreTable) -> ScoreTable:
+def _corrected(context: Context, table: StrategyTable, scores: ScoreTable) -> ScoreTable:
     """Return scores corrected by measured runs, in proportion to the core's parts of the step."""
     if context.correction is None:
-        return found
-    return corrected(context, table, found, score(replace(context, correction=None), table).time_s)
+        return scores
+    return corrected(context, table, scores, score(replace(context, correction=None), table).time_s)

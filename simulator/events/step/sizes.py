@@ -35,8 +35,8 @@ def step_sizes(context: Context, strategy: Strategy) -> StepSizes:
     tokens = strategy.mbs * context.workload.seq_len / strategy.cp
     parts = strategy.tp if strategy.sp or context.framework.scatters_p2p else 1
     assignment = assign(context, strategy)
-    ((settings, held),) = by_replicas(assignment.blocks()).items()
-    held_by_rank = parameters_with(context, settings, assignment.on_ranks(held))
+    ((settings, blocks),) = by_replicas(assignment.blocks()).items()
+    held_by_rank = parameters_with(context, settings, assignment.on_ranks(blocks))
     counts, tied = (held_by_rank.dense + held_by_rank.expert)[0], held_by_rank.tied[0]
     return StepSizes(
         p2p_bytes=max(round(tokens * context.model.hidden * width / parts), 1),

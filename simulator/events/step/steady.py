@@ -101,8 +101,8 @@ def figures_of(result: StepUse) -> StepFigures:
 def _even(figures: list[StepFigures]) -> bool:
     """Check whether every figure grows by the same twice, and the step by no less than any stream's tasks."""
     low, middle, high = ([one.step_time_s, *one.time_s, *one.peaks_bytes] for one in figures)
-    whole = (*[high[0]] * (1 + len(TIME_PARTS)), *figures[-1].peaks_bytes)
-    grown = zip(low, middle, high, whole, strict=True)
+    reference = (*[high[0]] * (1 + len(TIME_PARTS)), *figures[-1].peaks_bytes)
+    grown = zip(low, middle, high, reference, strict=True)
     same = all(abs((c - b) - (b - a)) <= _SAME * size for a, b, c, size in grown)
     busiest_s = max(b - a for a, b in zip(figures[-2].occupied_s, figures[-1].occupied_s, strict=True))
     reached = high[0] - middle[0] >= busiest_s - _SAME * high[0]
@@ -136,19 +136,19 @@ def step_uses(costs: StepCosts, counts: Sequence[int]) -> list[StepUse]:
     source = StepSource(sized[-1], orders=orders[-1])
     tally = Tally(source.graph)
     run = LiveRun(source, tally)
-    found = []
-    for one, own in zip(sized[:-1], orders[:-1], strict=True):
-        parting = _parting(own, orders[-1])
+    uses = []
+    for one, order in zip(sized[:-1], orders[:-1], strict=True):
+        parting = _parting(order, orders[-1])
         source.pause_at([place - _AHEAD for place in parting])
         run.paused = source.paused
         run.loop()
         same = all(written <= place for written, place in zip(source.written(), parting, strict=True))
-        found.append(_to_its_end(run, source, own).use(one) if same else step_use(one))
+        uses.append(_to_its_end(run, source, order).use(one) if same else step_use(one))
     source.pause_at(())
     run.paused = False
     run.loop()
     # Only the complete graph can name tasks that wait for each other.
-    return [*found, step_use(sized[-1]) if source.graph.missing else tally.use(sized[-1])]
+    return [*uses, step_use(sized[-1]) if source.graph.missing else tally.use(sized[-1])]
 
 
 def _parting(shorter: Sequence[StageOrder], longer: Sequence[StageOrder]) -> list[int]:
@@ -168,16 +168,16 @@ def _same_actions(one: StageOrder, other: StageOrder) -> int:
     Actions from the last pass of a virtual stage on differ, because gradients are complete.
     """
     pairs = zip(one.program, other.program, strict=False)
-    same = next((place for place, (own, its) in enumerate(pairs) if own != its), one.length)
+    same = next((place for place, (mine, its) in enumerate(pairs) if mine != its), one.length)
     return min(same, *one.last.values(), *other.last.values())
 
 
 def _to_its_end(run: LiveRun, source: StepSource, orders: Sequence[StageOrder]) -> Tally:
     """Return the tally of a copy of a run that continues with other programs to its end."""
     shared = source.read_only
-    own: LiveRun = copy.deepcopy(run, {id(part): part for part in shared})
-    assert isinstance(own.source, StepSource) and isinstance(own.watcher, Tally)  # as of the run
-    own.source.go_on(orders)
-    own.paused = False
-    own.loop()
-    return own.watcher
+    branch: LiveRun = copy.deepcopy(run, {id(part): part for part in shared})
+    assert isinstance(branch.source, StepSource) and isinstance(branch.watcher, Tally)  # as of the run
+    branch.source.go_on(orders)
+    branch.paused = False
+    branch.loop()
+    return branch.watcher

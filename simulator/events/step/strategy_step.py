@@ -75,9 +75,9 @@ def step_contention(assignment: Assignment, costs: StepCosts, *, every_replica: 
     for name in _SHARING:
         values = sorted({int(getattr(settings, name)) for settings in every})
         if len(values) > 1:
-            found = " and ".join(map(str, values))
+            text = " and ".join(map(str, values))
             raise RequestError(
-                f"with contention all layers share their devices alike, but {name} is {found}; drop the contention"
+                f"with contention all layers share their devices alike, but {name} is {text}; drop the contention"
             )
     reduce_s = [stage.reduce_s for stage in costs.stages]
     traffic = step_traffic(assignment.context, every[0], reduce_s, reduction_latency_s(assignment))

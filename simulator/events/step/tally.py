@@ -219,8 +219,8 @@ def shares_of(costs: StepCosts) -> list[list[tuple[str, float]]]:
     """Return the parts of a pass and their shares, for every virtual stage."""
     shares = []
     for chunk in costs.chunks:
-        whole = sum(chunk.parts.values())
-        shares.append([(part, value / whole) for part, value in chunk.parts.items() if value] if whole else [])
+        total = sum(chunk.parts.values())
+        shares.append([(part, value / total) for part, value in chunk.parts.items() if value] if total else [])
     return shares
 
 

@@ -81,9 +81,9 @@ class _Traces:
         nodes: dict[int, tuple[int, ...]] = {}
         for task in self._order:
             waits = tuple(dict.fromkeys(node for other in self._before[task] for node in nodes[other]))
-            own = self.graph.stream_device[self.graph.stream[task]] == rank
+            local = self.graph.stream_device[self.graph.stream[task]] == rank
             parts = self._parts_of(self.moves[task]).get(device, []) if task in self.moves else None
-            if parts is None and own:
+            if parts is None and local:
                 parts = [_Part(kind=COMPUTE, members=(), size_bytes=0)]
             nodes[task] = waits
             if parts:
@@ -110,10 +110,10 @@ class _Traces:
 
     def _parts_of(self, move: Move) -> Mapping[int, list[_Part]]:
         if move not in self._parts:
-            found: dict[int, list[_Part]] = {}
+            parts_of: dict[int, list[_Part]] = {}
             for device, part in _parts(move):
-                found.setdefault(device, []).append(part)
-            self._parts[move] = found
+                parts_of.setdefault(device, []).append(part)
+            self._parts[move] = parts_of
         return self._parts[move]
 
 

@@ -146,7 +146,7 @@ class GraphDeviceWriter:
     def _compute_forward(self, operator: CutOperator, action: Action, kind: int) -> int:
         """Add an operator's forward pass with the communication before and after it; return the computation."""
         plan, microbatch = self.plan, action.microbatch
-        again = kind == RECOMPUTE
+        recomputed = kind == RECOMPUTE
         tag = (microbatch, action.chunk, operator.name)
         waits: list[Key] = []
         for operand in operator.inputs:
@@ -162,7 +162,7 @@ class GraphDeviceWriter:
         for need in plan.local(TransferPhase.FORWARD, operator):
             if need.tensor == operator.output.name:
                 ready = self._exchange(need, (), tag, (ready,))
-        if not again:
+        if not recomputed:
             self.step.done["value", microbatch, operator.output.name, self.device] = ready
             self._send_forward(operator, ready, tag)
         return task

@@ -44,40 +44,46 @@ def part_costs(
     ``elsewhere``: operators without a cost, on other devices; ``stored``: cuts of stored outputs that differ from their
     cuts when computed.
     """
-    degrees = {name: _by_axis(own) for name, own in cuts.items()}
+    degrees = {name: _by_axis(operator_cuts) for name, operator_cuts in cuts.items()}
     batch = {operator.name: operator.axis("batch").size for operator in graph.operators}
     cases: dict[tuple[float, ...], int] = {}
     case_of: dict[str, int] = {}
     for layer in context.model.operators:
-        own = degrees[layer.name]
-        grid = [own.get(axis, 1) for axis in _GRID.get(len(layer.output) - 1, ())]
-        key = (batch[layer.name] / own.get("batch", 1), *grid, *(1,) * (3 - len(grid)))
-        key = (*key, own.get("channels", 1), own.get("in_channels", 1)) if layer.kind.value in _MATRIX else (*key, 1, 1)
+        operator_cuts = degrees[layer.name]
+        grid = [operator_cuts.get(axis, 1) for axis in _GRID.get(len(layer.output) - 1, ())]
+        key = (batch[layer.name] / operator_cuts.get("batch", 1), *grid, *(1,) * (3 - len(grid)))
+        key = (
+            (*key, operator_cuts.get("channels", 1), operator_cuts.get("in_channels", 1))
+            if layer.kind.value in _MATRIX
+            else (*key, 1, 1)
+        )
         case_of[layer.name] = cases.setdefault(tuple(map(float, key)), len(cases))
     columns = np.array(list(cases))
     local = Local(batch_K=columns[:, 0], grid_KA=columns[:, 1:4], filters_K=columns[:, 4], channels_K=columns[:, 5])
     times, kinds = context.times(local), context.layers.kind_of_L
-    present = {name: own for name, own in degrees.items() if name not in elsewhere}
-    holds = footprint(context.model, present, {name: _by_axis(own) for name, own in (stored or {}).items()})
-    found = {}
+    present = {name: operator_cuts for name, operator_cuts in degrees.items() if name not in elsewhere}
+    holds = footprint(
+        context.model, present, {name: _by_axis(operator_cuts) for name, operator_cuts in (stored or {}).items()}
+    )
+    costs_of = {}
     for number, layer in enumerate(context.model.operators):
         if layer.name in elsewhere:
-            found[layer.name] = PartCost(forward_s=0.0, input_s=0.0, weight_s=0.0, kept_bytes=0.0, working_bytes=0.0)
+            costs_of[layer.name] = PartCost(forward_s=0.0, input_s=0.0, weight_s=0.0, kept_bytes=0.0, working_bytes=0.0)
             continue
-        own, case, kind = degrees[layer.name], case_of[layer.name], int(kinds[number])
+        operator_cuts, case, kind = degrees[layer.name], case_of[layer.name], int(kinds[number])
         # Passes over memory shrink with the channels of their part.
-        share = 1.0 if layer.kind.value in _MATRIX else 1.0 / own.get("channels", 1)
+        share = 1.0 if layer.kind.value in _MATRIX else 1.0 / operator_cuts.get("channels", 1)
         seconds = [float(table[case, kind]) * share for table in (times.forward_KU, times.input_KU, times.weight_KU)]
         forward_s, input_s, weight_s = seconds
         size = batch[layer.name] * context.width
-        found[layer.name] = PartCost(
+        costs_of[layer.name] = PartCost(
             forward_s=forward_s,
             input_s=input_s,
             weight_s=weight_s,
             kept_bytes=size * float(holds.kept_L[number]),
             working_bytes=size * float(holds.working_L[number]),
         )
-    return found
+    return costs_of
 
 
 def at_host_speed(
@@ -91,7 +97,7 @@ def at_host_speed(
     The host issues the operators of a device (one of ``stages``) and its transfers (``needs``), and joins or cuts the
     pieces of gathered tensors.
     """
-    found, profile = dict(costs), context.profile
+    costs_of, profile = dict(costs), context.profile
     for operators in stages:
         names = {operator.name for operator in operators}
         calls = [
@@ -108,26 +114,26 @@ def at_host_speed(
         gathered = [t for need in joined for t in need.transfers if t.kind == "all_gather"]
         pieces = context.directions * sum(len(transfer.groups[0]) for transfer in gathered)
         host_s = launches * profile.operator_host_s + pieces * profile.piece_host_s
-        own = [costs[operator.name] for operator in operators]
+        local = [costs[operator.name] for operator in operators]
         forward, backward = (
             np.array([seconds])
-            for seconds in ([cost.forward_s for cost in own], [cost.input_s + cost.weight_s for cost in own])
+            for seconds in ([cost.forward_s for cost in local], [cost.input_s + cost.weight_s for cost in local])
         )
         launched = np.array([[float(operator.kind != Kind.VIEW.value) for operator in operators]])
         if context.inference:
-            there, back = in_order(forward, launched, np.array([host_s])), backward
+            forward_s, backward_s = in_order(forward, launched, np.array([host_s])), backward
         else:
-            there, back = paced(forward, backward, launched, np.array([host_s]))
-        waits = zip((there - forward)[0].tolist(), (back - backward)[0].tolist(), strict=True)
-        for operator, cost, (before_s, behind_s) in zip(operators, own, waits, strict=True):
+            forward_s, backward_s = paced(forward, backward, launched, np.array([host_s]))
+        waits = zip((forward_s - forward)[0].tolist(), (backward_s - backward)[0].tolist(), strict=True)
+        for operator, cost, (before_s, behind_s) in zip(operators, local, waits, strict=True):
             # An operator on several devices waits for the last of their hosts.
-            known = found[operator.name]
-            found[operator.name] = replace(
+            known = costs_of[operator.name]
+            costs_of[operator.name] = replace(
                 cost,
                 forward_s=max(known.forward_s, cost.forward_s + before_s),
                 input_s=max(known.input_s, cost.input_s + behind_s),
             )
-    return found
+    return costs_of
 
 
 def _by_axis(cuts: Sequence[Cut]) -> dict[str, int]:

@@ -67,8 +67,8 @@ class GraphPlan:
 
     def places_of_rank(self, rank: int) -> tuple[int, ...]:
         """Return the places of a pipeline rank, its own first."""
-        own = {place for name, places in self.places.items() if self.rank_of[name] == rank for place in places}
-        return (rank, *sorted(own - {rank}))
+        devices = {place for name, places in self.places.items() if self.rank_of[name] == rank for place in places}
+        return (rank, *sorted(devices - {rank}))
 
     @property
     def gradient_bytes(self) -> float:
@@ -93,13 +93,15 @@ class GraphPlan:
 
     @cached_property
     def _by_operator(self) -> Mapping[tuple[TransferPhase, str], tuple[tuple[Need, ...], tuple[Need, ...]]]:
-        found: dict[tuple[TransferPhase, str], tuple[list[Need], list[Need]]] = {}
+        needs_of: dict[tuple[TransferPhase, str], tuple[list[Need], list[Need]]] = {}
         groups = [set(group) for group in self.tree.groups]
         for need in self.needs:
-            own = groups[self.rank_of[need.operator]]
+            needs_of_rank = groups[self.rank_of[need.operator]]
             members = {device for t in need.transfers for group in t.groups for device in group}
-            found.setdefault((need.phase, need.operator), ([], []))[0 if members <= own else 1].append(need)
-        return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in found.items()}
+            needs_of.setdefault((need.phase, need.operator), ([], []))[0 if members <= needs_of_rank else 1].append(
+                need
+            )
+        return {key: (tuple(local), tuple(crossing)) for key, (local, crossing) in needs_of.items()}
 
     def local(self, phase: TransferPhase, operator: CutOperator) -> tuple[Need, ...]:
         """Transfers of an operator among the devices of its stage."""
@@ -252,7 +254,7 @@ class GraphPlan:
             return self.context.parameter_bytes * parameters
         gradients, others = self.held_elements(device, 2), self.held_elements(device, 1, "optimizer")
         gradients += self._exchanged_rows(device)
-        several = any(len(self.shares[name].devices) > 1 for name, own in self.places.items() if device in own)
+        several = any(len(self.shares[name].devices) > 1 for name, devices in self.places.items() if device in devices)
         buckets = min(2 * self.context.profile.bucket_bytes, gradients * GRADIENT_BYTES) if several else 0.0
         return (
             4.0 * (parameters + gradients) + others * self.context.state_bytes + buckets + self._update_away(device)[0]
@@ -260,8 +262,8 @@ class GraphPlan:
 
     def _fetched_at_once(self, device: int) -> float:
         """Elements of the host's parameters on the device while their operators run: at most ``PREFETCH`` operators."""
-        own = (one for one in self.graph.operators if device in self.places[one.name])
-        return math.fsum(sorted(self.fetched_bytes(one) for one in own)[-PREFETCH:]) / self.context.width
+        local = (one for one in self.graph.operators if device in self.places[one.name])
+        return math.fsum(sorted(self.fetched_bytes(one) for one in local)[-PREFETCH:]) / self.context.width
 
     def _update_away(self, device: int) -> tuple[float, float]:
         """Bytes of states beyond the host's memory, and seconds of the update of the other states on the host."""

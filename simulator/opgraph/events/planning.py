@@ -114,5 +114,5 @@ def _dealt(stage: Stage, operators: Mapping[str, CutOperator]) -> list[tuple[str
     places = dealt(sizes, len(stage.devices))
     load = [sum(size for size, at in zip(sizes, places, strict=True) if at == place) for place in sorted(set(places))]
     fullest = load.index(max(load)) if load else 0
-    found = [(operator.name, place) for operator, place in zip(chosen, places, strict=True)]
-    return [(name, stage.devices[place]) for name, place in sorted(found, key=lambda pair: pair[1] != fullest)]
+    pairs = [(operator.name, place) for operator, place in zip(chosen, places, strict=True)]
+    return [(name, stage.devices[place]) for name, place in sorted(pairs, key=lambda pair: pair[1] != fullest)]

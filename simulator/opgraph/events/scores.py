@@ -42,13 +42,13 @@ def result_row(context: GraphContext, result: EventResult, parts: dict[str, floa
     """
     peak = result.peak_memory_bytes + RESERVE_BYTES
     rest = "activations" if "activations" in parts else "in use"
-    held = {**parts, rest: parts.get(rest, 0.0) + peak - sum(parts.values())}
+    memory_bytes = {**parts, rest: parts.get(rest, 0.0) + peak - sum(parts.values())}
     return ScoreTable(
         step_time_s=np.array([result.step_time_s]),
         time_s={part: np.array([result.time_s[part]]) for part in TIME_PARTS},
         peak_memory_bytes=np.array([peak]),
         allocated_bytes=np.array([result.peak_memory_bytes]),
-        memory_bytes={part: np.array([size]) for part, size in held.items()},
+        memory_bytes={part: np.array([size]) for part, size in memory_bytes.items()},
         peak_stage=np.zeros(1, dtype=np.int64),
         fits=np.array([peak <= context.memory_limit_bytes]),
     )

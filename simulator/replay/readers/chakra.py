@@ -54,21 +54,21 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
         RequestError: the file is torn, empty or not a Chakra trace, or its nodes have no durations or wait for nodes
             that do not exist.
     """
-    found = re.search(r"(\d{1,6})\D*$", path.stem) or re.search(r"(\d{1,6})", path.name)
-    if found is None:
+    match = re.search(r"(\d{1,6})\D*$", path.stem) or re.search(r"(\d{1,6})", path.name)
+    if match is None:
         raise RequestError(f"a Chakra trace says its rank in its name, as trace.0.et, but got {path.name}")
     nodes: list[dict[str, Any]] = []
     version = ""
     with opened(path) as file:
-        told = 0
+        stated = 0
         for number, data in enumerate(messages(file, str(path))):
             if number:
                 nodes.append(_node(data, str(path)))
             else:
                 version = _version(data, str(path))
             if progress is not None and number % 1000 == 0:
-                progress(file.tell() - told)
-                told = file.tell()
+                progress(file.tell() - stated)
+                stated = file.tell()
     if not nodes:
         raise RequestError(f"{path} has no nodes; was the trace written to its end?")
     for node in nodes:
@@ -78,7 +78,7 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
         raise RequestError(
             f"a replay needs measured durations, but no node of {path} has one; write the trace from a profiled run"
         )
-    return _trace(nodes, path, int(found.group(1)), version, _groups(path.parent / GROUPS))
+    return _trace(nodes, path, int(match.group(1)), version, _groups(path.parent / GROUPS))
 
 
 def _groups(path: Path) -> Mapping[str, tuple[int, ...]]:
@@ -173,14 +173,14 @@ def _disjoint_lanes(
     timed = bool(np.ptp(start_s) > 0)
     for span in np.argsort(start_s, kind="stable").tolist() if timed else ():
         base, begin_s = int(lane[span]), float(start_s[span]) + _STAMP_S
-        own = free[base]
-        place = next((place for place, (_, until_s) in enumerate(own) if until_s <= begin_s), len(own))
-        if place == len(own):
-            own.append((len(names), 0.0))
+        free_lanes = free[base]
+        place = next((place for place, (_, until_s) in enumerate(free_lanes) if until_s <= begin_s), len(free_lanes))
+        if place == len(free_lanes):
+            free_lanes.append((len(names), 0.0))
             names.append(f"{_LANES[base]} {place + 1}")
             places.append(_PLACES[base])
-        lanes[span] = own[place][0]
-        own[place] = (own[place][0], float(end_s[span]))
+        lanes[span] = free_lanes[place][0]
+        free_lanes[place] = (free_lanes[place][0], float(end_s[span]))
     return lanes, tuple(names), tuple(places)
 
 

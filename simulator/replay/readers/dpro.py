@@ -64,8 +64,8 @@ def _read(line: str, rings: dict[int, dict[int, int]], where: str) -> None:
         match = _RING.search(line)
         if match is None:
             return
-        before, rank, behind = int(match[2]), int(match[3]), int(match[4])
-        pairs = [(before, rank), (rank, behind)]
+        before, rank, after = int(match[2]), int(match[3]), int(match[4])
+        pairs = [(before, rank), (rank, after)]
     ring = rings.setdefault(int(match[1]), {})
     for rank, following in pairs:
         if ring.setdefault(rank, following) != following:

@@ -133,8 +133,8 @@ class _Reduction:
                 grouped.append(event)
                 continue
             if sort == Sort.KERNEL and event in columns.arguments:
-                own = columns.arguments[event]
-                arguments = {**columns.external.get(whole(own.get("External id")), {}), **own}
+                values = columns.arguments[event]
+                arguments = {**columns.external.get(whole(values.get("External id")), {}), **values}
                 message = kernel_message(name, arguments, self.rank, groups, str(self.path))
             kind = SpanKind.COPY if sort == Sort.COPY else SpanKind.COMPUTE
             if message is not None:
@@ -159,8 +159,8 @@ class _Reduction:
             number, lane = columns.name[event], int(self.lane[event])
             name = self.names[number]
             asked = calls.taken(int(self.lane[launch]), float(self.start[launch])) if launch >= 0 else []
-            found = [kernel_message(name, arguments, self.rank, groups, str(self.path)) for arguments in asked]
-            messages = [one for one in found if one is not None]
+            kernels = [kernel_message(name, arguments, self.rank, groups, str(self.path)) for arguments in asked]
+            messages = [one for one in kernels if one is not None]
             if not messages:  # no call was recorded: without a match it keeps its measured duration
                 messages = [SpanMessage(operation="send", size_bytes=float("nan"), ranks=(self.rank, self.rank))]
             piece = hosts.piece_of.get(launch, -1)
@@ -234,8 +234,8 @@ class _Reduction:
         order = order[step[order] >= 0]
         if not len(order):
             raise RequestError(f"no operator of {self.path} is within its ProfilerStep marks; was the trace cut?")
-        back = np.full(len(start) + 1, -1, dtype=np.int64)
-        back[order] = np.arange(len(order))
+        position = np.full(len(start) + 1, -1, dtype=np.int64)
+        position[order] = np.arange(len(order))
 
         def column(values: Any, kind: type) -> Integers:
             return np.frombuffer(values, dtype=kind)[order].astype(np.int64)
@@ -256,11 +256,11 @@ class _Reduction:
             kind=column(spans.kind, np.int8),
             phase=column(spans.phase, np.int8),
             step=step[order],
-            cause=back[cause[order]],
+            cause=position[cause[order]],
             synced=np.frombuffer(spans.synced, dtype=np.int8)[order].astype(np.bool_),
             variant=column(spans.variant, np.int32),
             variants=tuple(self.columns.variants),
-            messages={int(back[span]): message for span, message in spans.messages.items() if back[span] >= 0},
+            messages={int(position[span]): message for span, message in spans.messages.items() if position[span] >= 0},
             groups=self.groups,
             world=self.world,
             marked=bool(len(marks)),

@@ -32,18 +32,18 @@ def find_traces(paths: Sequence[Path]) -> list[Path]:
     Raises:
         RequestError: a path does not exist, or no trace file is found.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += _in_folder(path.iterdir()) or _in_folder(path.rglob("*"))
+            files += _in_folder(path.iterdir()) or _in_folder(path.rglob("*"))
         elif path.is_file():
-            found.append(path)
+            files.append(path)
         else:
             raise RequestError(f"{path} does not exist; name trace files or the folder with them")
-    if not found:
+    if not files:
         names = ", ".join(str(path) for path in paths)
         raise RequestError(f"no traces in {names}: names of traces end in .json, .json.gz or .et")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def _in_folder(paths: Iterable[Path]) -> list[Path]:

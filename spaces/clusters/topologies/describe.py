@@ -48,9 +48,10 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
         host["rate"] = _rate(node.pcie_bytes_per_s)
     if "sockets" not in given.get("host", {}):
         host["sockets"] = _sockets(node)
-    behind = _behind(node, host.get("sockets", given.get("host", {}).get("sockets", 1)))
-    if behind > 1 and given.get("host", {}).get("peer_access", device.peer_access):  # otherwise hosts copy the messages
-        host["switch_devices"] = behind
+    per_switch = _behind(node, host.get("sockets", given.get("host", {}).get("sockets", 1)))
+    peer_access = given.get("host", {}).get("peer_access", device.peer_access)
+    if per_switch > 1 and peer_access:  # otherwise hosts copy the messages
+        host["switch_devices"] = per_switch
     document["host"] = host
     if "scale_up" not in given:
         scale_up = _scale_up(node, device)
@@ -132,8 +133,8 @@ def _mesh(node: NodeTopology, each_bytes_per_s: float, kind: str) -> dict[str, A
         tuple(sorted((a - island[0], b - island[0], n) for (a, b), n in node.links.items() if a in island))
         for island in islands
     }
-    whole = all(island == list(range(island[0], island[0] + size)) for island in islands)
-    if len(shapes) > 1 or not whole:
+    contiguous = all(island == list(range(island[0], island[0] + size)) for island in islands)
+    if len(shapes) > 1 or not contiguous:
         shown = "; ".join(" ".join(map(str, island)) for island in islands)
         raise RequestError(
             f"{node.source}: NVLink must join all devices or islands that are alike, but joins devices {shown}; some "
@@ -141,10 +142,10 @@ def _mesh(node: NodeTopology, each_bytes_per_s: float, kind: str) -> dict[str, A
         )
     mesh = list(shapes.pop())
     busiest = max(sum(n for a, b, n in mesh if place in (a, b)) for place in range(size))
-    found: dict[str, Any] = {"kind": kind, "size": size, "rate": _rate(each_bytes_per_s * busiest)}
+    scale_up: dict[str, Any] = {"kind": kind, "size": size, "rate": _rate(each_bytes_per_s * busiest)}
     if len(mesh) < size * (size - 1) // 2 or len({n for _, _, n in mesh}) > 1:
-        found["mesh"] = [list(link) for link in mesh]
-    return found
+        scale_up["mesh"] = [list(link) for link in mesh]
+    return scale_up
 
 
 def _islands(devices: int, links: Mapping[tuple[int, int], int]) -> list[list[int]]:

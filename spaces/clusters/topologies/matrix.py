@@ -38,7 +38,7 @@ def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
     order = sorted(range(len(gpus)), key=lambda number: (sockets[number], number))
     links, switches = _links([gpus[number] for number in order], cells)
     near = [port for port in ports if any(cells[gpu][port] in _NEAR for gpu in gpus)]
-    own = all(any(cells[gpu][port] in _NEAR for port in ports) for gpu in gpus)
+    all_near = all(any(cells[gpu][port] in _NEAR for port in ports) for gpu in gpus)
     return NodeTopology(
         source=source,
         device=_device(lines, source),
@@ -47,7 +47,7 @@ def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
         links=links,
         switch_links=switches,
         nics=len(ports),
-        near=own and len(near) >= len(gpus),
+        near=all_near and len(near) >= len(gpus),
     )
 
 
@@ -79,15 +79,15 @@ def _rows(
         words = line.split()
         if not words or words[0] not in labels or words[0] in cells:
             continue
-        found = words[1 : len(labels) + 1]
-        wrong = next((word for word in found if not _RELATION.fullmatch(word)), None)
-        if wrong is not None or len(found) < len(labels):
-            what = f"{wrong!r}" if wrong is not None else f"{len(found)} cells"
+        relations = words[1 : len(labels) + 1]
+        wrong = next((word for word in relations if not _RELATION.fullmatch(word)), None)
+        if wrong is not None or len(relations) < len(labels):
+            what = f"{wrong!r}" if wrong is not None else f"{len(relations)} cells"
             raise RequestError(
                 f"{source}, line {number}: row {words[0]} needs {len(labels)} of X, SYS, NODE, PHB, PXB, PIX and NV1, "
                 f"NV2, …, but got {what}"
             )
-        cells[words[0]] = dict(zip(labels, found, strict=True))
+        cells[words[0]] = dict(zip(labels, relations, strict=True))
         affinity[words[0]] = "".join(word for word in words[len(labels) + 1 :][:1] if word != "N/A")
     missing = [label for label in labels if label not in cells]
     if missing:
@@ -104,10 +104,10 @@ def _rows(
 
 def _device(lines: list[str], source: str) -> str | None:
     names = {(match[1] or match[2]).partition("(UUID")[0].strip() for line in lines if (match := _PRODUCT.match(line))}
-    found = {device_of_product(name) for name in names}
-    if len(found) > 1:
+    devices = {device_of_product(name) for name in names}
+    if len(devices) > 1:
         raise RequestError(f"{source}: devices of a node must be equal, but got {', '.join(sorted(names))}")
-    return found.pop() if found else None
+    return devices.pop() if devices else None
 
 
 def _sockets(gpus: list[str], affinity: dict[str, str], cells: dict[str, dict[str, str]]) -> list[int]:
@@ -138,8 +138,8 @@ def _links(gpus: list[str], cells: dict[str, dict[str, str]]) -> tuple[dict[tupl
         if cells[gpus[low]][gpus[high]].startswith("NV")
     }
     counts = set(pairs.values())
-    whole = len(pairs) == len(gpus) * (len(gpus) - 1) // 2
+    complete = len(pairs) == len(gpus) * (len(gpus) - 1) // 2
     # No device has more than 18 links (36 at half the rate): larger sums of links to several devices mean a switch.
-    if whole and len(counts) == 1 and min(counts) * (len(gpus) - 1) > 18 and len(gpus) > 2:
+    if complete and len(counts) == 1 and min(counts) * (len(gpus) - 1) > 18 and len(gpus) > 2:
         return {}, tuple(counts) * len(gpus)
     return pairs, (0,) * len(gpus)

@@ -188,14 +188,14 @@ class Attention:
 
     def vectors(self, hidden: int) -> tuple[int, int]:
         """Count norms of queries, keys, latent vectors and the indexer (replicated), and sinks (sharded)."""
-        whole = self.extra + (self.indexer.vectors if self.indexer else 0)
+        replicated = self.extra + (self.indexer.vectors if self.indexer else 0)
         if self.latent is not None:
-            whole += self.latent.key_value_rank + (self.latent.query_rank or 0)
+            replicated += self.latent.key_value_rank + (self.latent.query_rank or 0)
         if self.query_key_norm and self.norm_width == "head":
-            whole += self.head_dim * (1 if self.shared_keys else 2)
+            replicated += self.head_dim * (1 if self.shared_keys else 2)
         elif self.query_key_norm:
-            whole += self.query_width.whole + (0 if self.shared_keys else self.key_width.whole)
-        return (self.heads if self.sinks else 0), whole
+            replicated += self.query_width.whole + (0 if self.shared_keys else self.key_width.whole)
+        return (self.heads if self.sinks else 0), replicated
 
     def kept(self, hidden: int) -> Kept:
         """List queries, keys, values and the core's output; latent vectors before and after their norms."""

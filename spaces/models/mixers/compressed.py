@@ -84,12 +84,12 @@ class CompressedAttention:
 
     def vectors(self, hidden: int) -> tuple[int, int]:
         """Count norms of latent vectors and keys, positions inside a chunk and sinks, with those of the indexer."""
-        whole = self.query_rank + self.head_dim
+        replicated = self.query_rank + self.head_dim
         if self.rate:
-            whole += self.rate * self.wide + self.head_dim
+            replicated += self.rate * self.wide + self.head_dim
         if self.indexer is not None:
-            whole += self.indexer.head_dim * (1 + 2 * self.rate) + hidden * self.indexer.heads
-        return self.heads, whole
+            replicated += self.indexer.head_dim * (1 + 2 * self.rate) + hidden * self.indexer.heads
+        return self.heads, replicated
 
     def kept(self, hidden: int) -> Kept:
         """List queries, key, compressed keys and gates, and the outputs of the core and of its grouped products."""

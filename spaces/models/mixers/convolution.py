@@ -67,11 +67,11 @@ class Convolutions:
 
     def vectors(self, hidden: int) -> tuple[int, int]:
         """Count norms, and the kernels of depthwise convolutions."""
-        whole = self.extra
+        replicated = self.extra
         for one in self.members:
             kernel = one.taps + (1 if one.bias else 0) if one.depthwise else 0
-            whole += one.outputs * (one.norm + kernel)
-        return 0, whole
+            replicated += one.outputs * (one.norm + kernel)
+        return 0, replicated
 
     def kept(self, hidden: int) -> Kept:
         """List the input of the first convolution, and the output of each before and after its norm."""

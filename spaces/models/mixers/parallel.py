@@ -34,7 +34,7 @@ class ParallelMixers:
     def vectors(self, hidden: int) -> tuple[int, int]:
         """Count the parameters of all members."""
         pairs = [member.vectors(hidden) for member in self.members]
-        return sum(cut for cut, _ in pairs), sum(whole for _, whole in pairs)
+        return sum(cut for cut, _ in pairs), sum(replicated for _, replicated in pairs)
 
     def kept(self, hidden: int) -> Kept:
         """List the tensors of all members; ``last``: the last member's, the others' are inner ones."""

@@ -120,11 +120,11 @@ def _graph_text(archive: zipfile.ZipFile, size: int, path: Path) -> str:
     Raises:
         RequestError: there is none, or it is too large.
     """
-    found = [info for info in archive.infolist() if info.filename.endswith(GRAPHS)]
-    if not found:
+    entries = [info for info in archive.infolist() if info.filename.endswith(GRAPHS)]
+    if not entries:
         raise RequestError(f"{path} is no exported PyTorch program: it has no {GRAPHS[0]}")
-    with archive.open(found[0]) as stream:
-        packed = min(found[0].compress_size, size)
+    with archive.open(entries[0]) as stream:
+        packed = min(entries[0].compress_size, size)
         text = stream.read(min(MAX_GRAPH_BYTES, max(SMALL_BYTES, LARGEST_RATIO * packed)) + 1)
     check_ratio(path, packed, len(text))
     if len(text) > MAX_GRAPH_BYTES:
@@ -238,6 +238,6 @@ def _values(argument: Any) -> list[str]:
     """Return the names of the tensors of one argument."""
     if argument.get("as_tensor"):
         return [_text(argument["as_tensor"]["name"])]
-    found = argument.get("as_tensors") or argument.get("as_optional_tensors") or []
-    names = [(one.get("as_tensor") or one).get("name", "") for one in found]
+    values = argument.get("as_tensors") or argument.get("as_optional_tensors") or []
+    names = [(one.get("as_tensor") or one).get("name", "") for one in values]
     return [_text(name) for name in names if name]

@@ -140,8 +140,10 @@ def _fix_extents(model: Any, source: str, given: Mapping[str, Sequence[int]]) ->
     Raises:
         RequestError: an open extent is not given, or a given one does not fit.
     """
-    held = {tensor.name for tensor in model.graph.initializer}
-    inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input if value.name not in held}
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = {
+        value.name: value.type.tensor_type.shape.dim for value in model.graph.input if value.name not in constants
+    }
     if strange := [name for name in given if name not in inputs]:
         raise RequestError(f"{source} has no input {strange[0]!r} for --shape; it has {', '.join(inputs)}")
     opened, batches = False, []
@@ -176,14 +178,14 @@ def _fix_extents(model: Any, source: str, given: Mapping[str, Sequence[int]]) ->
 
 def _lift_constants(model: Any) -> None:
     """Make parameters of the tensors in ``Constant`` nodes, in which Paddle's exporter writes weights."""
-    held = []
+    constants = []
     for node in model.graph.node:
         value = next((entry.t for entry in node.attribute if entry.name == "value"), None)
         if node.op_type == "Constant" and value is not None and value.data_type in FLOATS and value.dims:
-            held.append(node)
+            constants.append(node)
             model.graph.initializer.append(value)
             model.graph.initializer[-1].name = node.output[0]
-    for node in held:
+    for node in constants:
         model.graph.node.remove(node)
 
 
@@ -220,11 +222,11 @@ def _graph(model: Any, path: Path, notes: tuple[str, ...]) -> RecordedGraph:
             raise RequestError(f"{path.name}: input {name!r} has no shape; export with fixed shapes")
     nodes = []
     for number, node in enumerate(model.graph.node):
-        own = node.domain in ("", "ai.onnx")
+        standard = node.domain in ("", "ai.onnx")
         nodes.append(
             GraphCall(
                 name=node.name or f"{node.op_type}.{number}",
-                target=node.op_type if own else f"{node.domain}.{node.op_type}",
+                target=node.op_type if standard else f"{node.domain}.{node.op_type}",
                 inputs=tuple(node.input),
                 outputs=tuple(node.output),
                 attributes={one.name: _attribute(one) for one in node.attribute},

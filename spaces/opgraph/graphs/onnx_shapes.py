@@ -26,13 +26,13 @@ def inferred(model: Any) -> Any:
 
     for _ in range(MOST_PASSES):
         model = shape_inference.infer_shapes(model, data_prop=True)
-        found = _constants(model)
-        if not found:
+        values = _constants(model)
+        if not values:
             break
-        kept = [node for node in model.graph.node if not (len(node.output) == 1 and node.output[0] in found)]
+        kept = [node for node in model.graph.node if not (len(node.output) == 1 and node.output[0] in values)]
         del model.graph.node[:]
         model.graph.node.extend(kept)
-        model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in found.items())
+        model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
     return model
 
 
@@ -45,14 +45,14 @@ def _constants(model: Any) -> dict[str, Array]:
         if tensor.data_type in _WHOLE and _count(tensor.dims) <= MOST_NUMBERS:
             values[tensor.name] = numpy_helper.to_array(tensor)
     shapes = _shapes(model)
-    found: dict[str, Array] = {}
+    constants: dict[str, Array] = {}
     for node in model.graph.node:
         if len(node.output) != 1 or node.domain not in ("", "ai.onnx"):
             continue
         value = _value(node, values, shapes)
         if value is not None and value.size <= MOST_NUMBERS:
-            values[node.output[0]] = found[node.output[0]] = value
-    return found
+            values[node.output[0]] = constants[node.output[0]] = value
+    return constants
 
 
 _WHOLE = frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13})
