@@ -352,7 +352,9 @@ def _partial_racks(cluster: Cluster, counts: Sequence[int] | None) -> Iterator[s
     (count,) = counts
     below, above = count // rack * rack, -(-count // rack) * rack
     larger = f" or {above:,}" if above <= cluster.max_devices else ""
-    yield f"{count:,} GPUs are {count / rack:,.1f} racks of {rack}; whole racks are {below:,}{larger}"
+    each, left = divmod(count, above // rack)
+    equal = f", or {each} of each in {above // rack:,}" if not left and each % cluster.devices_per_node == 0 else ""
+    yield f"{count:,} GPUs are {count / rack:,.1f} racks of {rack}{equal}; whole racks are {below:,}{larger}"
 
 
 def _unheard(request: Request, context: Context) -> list[str]:

@@ -145,7 +145,9 @@ def test_marks_say_what_the_cost_assumes(text: str, crosses: bool, part: str) ->
     assert [mark for mark in row.marks if "of each" in mark] == ([part] if part else [])
 
 
-@pytest.mark.parametrize(("gpus", "words"), [(576, ""), (64, ""), (98304, "1,365.3 racks of 72"), (512, "7.1 racks")])
+@pytest.mark.parametrize(
+    ("gpus", "words"), [(576, ""), (64, ""), (98304, "1,365.3 racks of 72;"), (512, "64 of each in 8;")]
+)
 def test_numbers_that_are_no_whole_racks_are_named(gpus: int, words: str) -> None:
     request = Request(model="llama3-8b", cluster="gb300-nvl72", gpus=str(gpus), global_batch=gpus, seq_len=4096)
     warnings = resolve(request).warnings
