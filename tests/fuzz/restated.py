@@ -272,6 +272,6 @@ def broken(asked: Asked, laws: tuple[Law, ...], random: Random, folder: Path) ->
                 found += [f"{law.__name__}: {text}  [{asked}]" for text in law(asked, rows, random, folder)]
     except Refused:
         return None
-    except AssertionError as error:
-        found.append(str(error))
+    except (AssertionError, json.JSONDecodeError) as error:
+        found.append(f"{error}  [{asked}]")
     return found

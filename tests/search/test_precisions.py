@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import pytest
 
@@ -80,6 +81,17 @@ def test_the_gap_between_precisions_is_said(capsys) -> None:
     out = " ".join(capsys.readouterr().out.split())
     assert "less GPU time a step than the best row in bf16" in out
     assert "bf16 and fp8" in out
+
+
+def test_a_precision_in_which_nothing_fits_leaves_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--cluster dgx-a100-40 --gpus 1 --global-batch 16 --seq-len 2816 --set mbs=1 --set recompute=none --json"
+    words = ["search", "qwen3-1.7b", *flags.split(), "--precision"]
+
+    assert main([*words, "fp32,bf16"]) == 0
+    rows = json.loads(capsys.readouterr().out)["leaderboard"]
+    assert rows and {row["precision"] for row in rows} == {"bf16"}
+    assert main([*words, "fp32,tf32"]) == 3
+    assert json.loads(capsys.readouterr().out)["leaderboard"] == []
 
 
 def test_an_interrupt_keeps_the_rows_of_the_precision_that_was_searched() -> None:

@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _answer(args: argparse.Namespace, request: "Request", present: "Present | None", taken: tuple[str, ...]) -> int:
-    """Search, write the requested files, and print the leaderboard."""
+    """Search, write the requested files, and print the leaderboard, or an error's JSON answer before raising it."""
+    from forerun.search.answer.diagnosis.no_answer import NoAnswer
+
     adopted: tuple[str, ...] = ()
     if present is not None:
         from forerun.search.answer.baseline import adopt
@@ -80,6 +82,10 @@ def _answer(args: argparse.Namespace, request: "Request", present: "Present | No
             board = search_precisions(settings, lambda one: _board(args, one))
         else:
             board = _board(args, setting) if present is None else _beside(args, setting, present, (*taken, *adopted))
+    except NoAnswer as error:
+        if args.json:
+            print(dump_json(error.document))
+        raise
     except EndedEarly as interrupted:
         stop, board = interrupted, interrupted.found
         if not hasattr(board, "rows"):
@@ -135,17 +141,10 @@ def _by_precision(args: argparse.Namespace, request: "Request") -> "dict[str, Se
 
 
 def _board(args: argparse.Namespace, setting: "Setting[AnyContext]") -> "Leaderboard":
-    """Search, and add requested supplements to the rows; print the JSON answer of an error before raising it."""
-    from forerun.search.answer.diagnosis.no_answer import NoAnswer
-
+    """Search, and add requested supplements to the rows."""
     if setting.context.cluster.groups:
         return search_on_groups(args, of_transformer(setting))
-    try:
-        board = _flat_or_staged(args, setting)
-    except NoAnswer as error:
-        if args.json:
-            print(dump_json(error.document))
-        raise
+    board = _flat_or_staged(args, setting)
     try:
         if args.measure_next is not None:
             board = with_proposals(args, setting, board, max(_shown(args), args.refine or 0))
