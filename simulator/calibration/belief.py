@@ -107,6 +107,7 @@ class Belief:
         if not len(rows):
             return self
         place = list(rows)
+        # m' = m + K_r (K_rr + n I)^-1 (y - m_r) and K' = K - K_r (K_rr + n I)^-1 K_r^T, for the measured rows r.
         known = self.covariance[np.ix_(place, place)] + self.noise * np.eye(len(place))
         weights = np.linalg.solve(known, self.covariance[place])
         return replace(
@@ -124,6 +125,7 @@ class Belief:
         Frazier, Powell and Dayanik, The Knowledge-Gradient Policy for Correlated Normal Beliefs, 2009, equation 11, by
         Gauss-Hermite quadrature.
         """
+        # KG_j = min m - E[min over i of (m_i + s_ij Z)], with s_ij = K_ij / sqrt(K_jj + n) and Z standard normal.
         reach = self.covariance / np.maximum(self.spread(), _LEAST)[None, :]
         fall = np.zeros(len(self.log_time))
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):
@@ -132,6 +134,7 @@ class Belief:
 
     def expected_regret(self) -> float:
         """Return the expected log slowdown of the strategy believed fastest against the fastest."""
+        # E[x_best - min over i of x_i] of draws x = m + K^(1/2) z, where K^(1/2) = V sqrt(L).
         values, vectors = np.linalg.eigh(self.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         normal = np.random.default_rng(0).standard_normal((len(values), _DRAWS))
@@ -163,6 +166,7 @@ class Belief:
 
     def alike(self, level: float) -> NDArray[np.bool_]:
         """Return [N, N]: whether the central ``level`` of the difference of two strategies includes both signs."""
+        # var(x_i - x_j) = K_ii + K_jj - 2 K_ij + 2 n.
         variances = np.diag(self.covariance)
         variance = np.maximum(variances[:, None] + variances[None, :] - 2 * self.covariance, 0.0) + 2 * self.noise
         gap = np.abs(self.log_time[:, None] - self.log_time[None, :])

@@ -60,6 +60,8 @@ def observations(
 
 def _truncated(mean: Floats, variance: Floats, bound: Floats, side: Floats, noise: float) -> tuple[Floats, Floats]:
     """Return mean and variance of Gaussian quantities truncated on one side of a noisy bound."""
+    # With a = side (m - bound) / s, s^2 = v + noise^2 and g = phi(a) / Phi(a): mean = m + side v g / s, variance = v -
+    # v^2 / s^2 g (g + a) (Rasmussen and Williams 2006, section 3.9).
     spread = np.sqrt(variance + noise**2)
     far = side * (mean - bound) / spread
     slope = np.exp(-(far**2) / 2.0 - _LOG_ROOT - log_ndtr(far))

@@ -90,6 +90,8 @@ class Covariances:
     @classmethod
     def of(cls, evidence: Evidence, used: NDArray[np.bool_], settings: ErrorPriors) -> "Covariances":
         """Return the covariances of measured runs along the ``used`` constants."""
+        # cov(e_i, e_j) = c^2 s_i . s_j + r^2 k(x_i, x_j) + (n noise)^2 [i = j] / weight_i, with slopes s along the
+        # constants and features x.
         slopes = evidence.slopes[:, used]
         residual = residual_covariance(evidence.features, evidence.features, settings)
         return cls(slopes @ slopes.T, residual, settings.noise)
@@ -149,6 +151,7 @@ def restored(
 
 def shares_of(log_densities: Floats) -> Floats:
     """Return the shares [K] (or [K, ...]) of initially equal priors from the log densities of the observations."""
+    # share_k = p(errors | prior k) / sum over priors.
     shares = np.exp(log_densities - log_densities.max(axis=0))
     return np.asarray(shares / shares.sum(axis=0))
 
@@ -170,6 +173,7 @@ def student_density(size: Floats | float, log_determinant: Floats | float, count
 
     ``size`` is in units of their covariance, whose determinant is meant.
     """
+    # p(e) is proportional to |S|^(-1/2) (1 + e^T S^-1 e / v)^(-(v + n) / 2), with v = DOUBT degrees of freedom.
     degrees = DOUBT + count
     constant = gammaln(degrees / 2) - gammaln(DOUBT / 2) - count / 2 * math.log(DOUBT * math.pi)
     return np.asarray(constant - log_determinant / 2 - degrees / 2 * np.log1p(np.asarray(size) / DOUBT))
@@ -179,6 +183,7 @@ def _robust(covariances: Covariances, error: Floats, prior: Prior, weight: Float
     """Return the weights of runs under one prior: least squares, reweighted."""
     if not len(error):
         return weight
+    # Student errors as reweighted least squares: w_i = min(1, (v + 1) / (v + miss_i^2 / noise^2)).
     covariance, noise = covariances.under(prior), prior.noise * covariances.noise
     for _ in range(_REWEIGHTS):
         misses = error - covariance @ _solve(covariance + np.diag(noise**2 / weight), error)

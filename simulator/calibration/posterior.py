@@ -89,6 +89,7 @@ class Posterior:
         log_time = np.log(np.concatenate([one.step_time_s for one in scores])) + row_products(
             residual, self.mixture.explained
         )
+        # Of a mixture with shares p_k: mean = sum p_k m_k, covariance = sum p_k (K_k + (m_k - mean) (m_k - mean)^T).
         shares, offset = self.mixture.shares, self._offset(slopes, residual)
         covariance, spread = np.zeros((len(log_time),) * 2), np.empty(offset.shape)
         prior = Covariances(
@@ -132,6 +133,8 @@ class Posterior:
         for component, weight, scale in zip(self.mixture.priors, self.mixture.weight, self.mixture.scale, strict=True):
             left = prior.under(component)
             if len(self.evidence):
+                # K' = K - K_r (K_rr + noise)^-1 K_r^T; with the Cholesky factor L of K_rr + noise, ``half`` is L^-1
+                # K_r^T.
                 lower = np.linalg.cholesky(every.known(component, weight))
                 cross = component.constants**2 * along + component.residual**2 * residual
                 half = solve_triangular(lower, cross.T, lower=True)

@@ -156,6 +156,8 @@ def attended_pairs(seq_q: ArrayLike, seq_k: ArrayLike, *, causal: bool, window: 
     limit = sk if window is None else np.minimum(sk, float(window))
     if not causal:
         return np.asarray(sq * limit)
+    # With f keys before the first query, r queries and a limit of l keys, query i has min(f + i, l) keys: the first g =
+    # l - f have g f + g (g + 1) / 2 together, the others l each.
     first = np.maximum(sk - sq, 0.0)  # keys before the first query
     rows = np.minimum(sq, sk)  # queries with any key
     growing = np.clip(limit - first, 0.0, rows)  # queries with all keys up to themselves
@@ -183,6 +185,8 @@ def attention_work(
     shape = (batch, heads, kv_heads, seq_q, seq_k, head_dim, value_head_dim)
     b, h, g, sq, sk, d, dv = (np.asarray(value, dtype=np.float64) for value in shape)
     pairs = b * h * attended_pairs(sq, sk, causal=causal, window=window)
+    # Forward: S = Q K^T (d) and O = P V (dv). Backward: S again, dQ = dS K and dK = dS^T Q (d each), dP = dO V^T and dV
+    # = P^T dO (dv each).
     flops = 2.0 * pairs * (3 * d + 2 * dv if backward else d + dv)
     return np.asarray(flops), np.asarray(b * (h * sq + g * sk) * (d + dv) * (6.0 if backward else 2.0))
 
@@ -210,6 +214,9 @@ def flash_surface_s(
     is that of list scheduling: the mean work of a compute unit plus a share of the longest block, and at least the
     longest block.
     """
+    # Blocks of r queries: w = b h ceil(s_q / r) / units waves, of k keys on average and k_max at most. K = max(w k +
+    # hardness k_max, k_max); compute = 2 r K (width + ramp) / rate of one unit; time = max(compute, bytes / bandwidth)
+    # + fixed.
     rows = float(surface.block_rows)
     waves = batch * heads * np.ceil(seq_q / rows) / compute_units
     start = surface.key_ramp + (rows / 2 if causal else 0.0)  # the block on the diagonal is computed in full

@@ -104,6 +104,8 @@ def _surface_s(
 
     In this form ``axes`` and ``reducible`` arithmetic are increased by one.
     """
+    # Per group forward is [b pixels, c w] x [c w, f] (im2col), the weight gradient [f, b pixels] x [b pixels, c w].
+    # time = joined(2 m n k g / rate, (inputs + outputs + weights) / bandwidth) + fixed.
     m, n, k = _product(direction, b, c / g, f / g, w, pixels_in, pixels_out)
     compute = _product_s(device, precision, direction, m, n, k, g)
     if np.any(g > 1):

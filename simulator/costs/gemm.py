@@ -139,6 +139,7 @@ def gemm_surface_s(
     ``input_bytes``: bytes of one element; other arguments as for ``gemm_time_s``.
     """
     m, n, k, groups = (np.asarray(value, dtype=np.float64) for value in (m, n, k, groups))
+    # time = (compute^4 + memory^4)^(1/4) + fixed: the parts overlap, less so when they are equally long.
     share = np.where(groups > 1, surface.grouped_share, 1.0) * _kind_share(surface, kind)
     rate = flops_per_s * surface.peak_share * share
     compute = _tiled_s(surface, m, n, k, groups, rate / compute_units, compute_units)
@@ -175,6 +176,8 @@ def _tiled_s(
     """Return the seconds of the inner loops with the best tile (the first axis inside), one tile per unit at a time."""
     first = (-1, *(1,) * max(m.ndim, n.ndim, groups.ndim, np.ndim(unit_flops_per_s)))
     rows, columns, share = (np.reshape(each, first) for each in zip(*surface.tiles, strict=True))
+    # Tiles of r x c: w = groups ceil(m / r) ceil(n / c) / units waves; a share h of the last, partly filled wave counts
+    # in full: w + h (ceil(w) - w). Seconds = waves 2 r c (k + ramp) / (share rate), with the best tile.
     waves = groups * np.ceil(m / rows) * np.ceil(n / columns) / compute_units
     waves = waves + surface.wave_hardness * (np.ceil(waves) - waves)
     waves_s = waves * (2.0 * rows * columns / (share * unit_flops_per_s))

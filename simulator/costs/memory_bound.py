@@ -71,6 +71,7 @@ def memory_bound_time_s(
     """
     stream = device_efficiency(device).stream
     bytes_moved, elements = np.asarray(bytes_moved, dtype=np.float64), np.asarray(elements, dtype=np.float64)
+    # time = max(bytes / bandwidth, evaluations / (units rate)) + kernels x fixed.
     memory = bytes_moved / (device.memory_bytes_per_s * stream.memory_share)
     arithmetic = elements / (device.compute_units * stream.elements_per_unit_s)
     fixed = np.asarray(kernels, dtype=np.float64) * stream.fixed_s
@@ -137,6 +138,7 @@ def adam_time_s(
     writes the 16-bit weight; without master weights it reads and writes the weight in 16 bit. The kernel is fused: one
     kernel per term of the update (the for-loop form of DeepSpeed or PyTorch) would move about three times as much.
     """
+    # bytes per parameter = gradient + 2 x states (read and written) + weights.
     overhead = 1.13  # operators_ett, A100: 34 bytes per parameter where the formula says 30
     weight_bytes = 8.0 + 2.0 if master_weights else 4.0
     once = gradient_bytes + 2 * state_bytes + weight_bytes

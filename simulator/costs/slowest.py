@@ -34,6 +34,7 @@ def lognormal_factors(jitter: float, points: int = _POINTS) -> Floats:
         return np.ones(1)
     from statistics import NormalDist  # imports fractions and decimals, needed only with jitter
 
+    # ln x ~ N(., s^2) has standard deviation over mean sqrt(exp(s^2) - 1) = jitter, so s^2 = ln(1 + jitter^2).
     sigma, normal = math.sqrt(math.log1p(jitter**2)), NormalDist()
     factors = np.exp([sigma * normal.inv_cdf((place + 0.5) / points) for place in range(points)])
     return np.asarray(factors / factors.mean(), dtype=np.float64)
@@ -84,6 +85,8 @@ def expected_order(samples: Sequence[float] | Floats, slow: Mapping[int, float],
     for worker in range(workers):
         factor = slow.get(worker, 1.0)
         counts[factor] = counts.get(factor, 0) + 1
+    # E[T] = sum over grid points t of t (F(t) - F(before t)), with F(t) the probability that enough workers are done:
+    # the product of all if all are waited for, else a Poisson-binomial tail.
     grid = np.unique(np.concatenate([values * factor for factor in counts]))
     done = [(_share_done(values, factor, grid), count) for factor, count in counts.items()]
     if wait_for == workers:

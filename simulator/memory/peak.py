@@ -111,6 +111,9 @@ def activation_memory(
     ``spared`` [kinds, R, S]: layers that keep everything although others are recomputed; ``group`` [S]: number of
     layers recomputed at once from the input of the first (None: one).
     """
+    # kept = in-flight microbatches x (sum over kinds of layers x kept of a layer + embedding), with the full
+    # activations of spared layers; working = the largest backward pass of one layer; logits = head x microbatches whose
+    # forward pass precedes the first backward pass.
     profile = context.framework
     ahead = profile.passes_ahead
     flight = in_flight(schedule, stage, pp, vpp, microbatches, in_flight_factor, profile.vocabulary, ahead)
@@ -182,6 +185,8 @@ def _grouped(blocks: Floats, vpp: Floats, group: Floats) -> tuple[Floats, Floats
 
     ``group`` layers are recomputed at once.
     """
+    # l layers in v virtual stages keep v ceil(l / v / g) inputs with groups of g; besides the running layer min(g, l /
+    # v) - 1 layers are live.
     total = blocks[:-2].sum(axis=0)
     # One input per group of a virtual stage; the last group has the remainder.
     kept = vpp * np.ceil(total / vpp / group) / np.maximum(total, 1.0)
@@ -217,6 +222,7 @@ def _moments_bytes(activations: StageMemory, key: Any, replicas: ReplicaMemory, 
     """
     # The end has all gradients and all parameters that stay gathered, but not the activations of its microbatch.
     held = _fixed_bytes(replicas)[replica] + (activations.kept + activations.passing)[key]
+    # At the loss: states + kept + logits. At the backward pass of a layer: states + kept + held logits + working.
     layer = (activations.held_logits + activations.working)[key]
     if not _ends_fuller(replicas):
         return [held + activations.logits[key], held + layer]
@@ -321,6 +327,7 @@ def _cached_bytes(
     # Each stream keeps its maximum. Sharded gradients are allocated by the stream that reduces them.
     gradients, reduction = replicas.dropped_bytes.take(held), replicas.reduce_stream_bytes.take(held)
     early = gradients * (1.0 - activations.undone.take(active))
+    # cached = max over moments of (all - streams) + maxima of the streams - max over moments of all + gap.
     streams = np.stack([early, early, gradients + reduction])
     kept = gradients + reduction + replicas.gather_stream_bytes.take(held)
     return np.asarray((moments - streams).max(axis=0) + kept - moments.max(axis=0) + gap)

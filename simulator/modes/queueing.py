@@ -67,6 +67,8 @@ def mean_value_classes(think_s: Sequence[float], counts: Sequence[int], demand_s
         _check(think, demand_s, count)
     think_C, count_C = np.asarray(think_s, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     demand_K = np.asarray(demand_s, dtype=np.float64)
+    # R_ck = D_k (1 + sum over classes of Q_k - Q_ck / n_c), X_c = n_c / (Z_c + sum over k of R_ck), Q_ck = X_c R_ck,
+    # iterated to a fixed point.
     queue_CK = np.outer(count_C, demand_K / (demand_K.sum() or 1.0))
     stay_CK = np.broadcast_to(demand_K, queue_CK.shape)
     rate_C = np.zeros_like(count_C)

@@ -119,6 +119,8 @@ def exposed_s(
     sent = messages.sent_NB
     # seconds, and the computation completed by then, in undisturbed seconds
     now, done = np.zeros(len(wire_NB)), np.zeros(len(wire_NB))
+    # Message i starts at max(end of i - 1, ready_i). Exposed = end of the last message - backward pass, with the
+    # slowdown of both while they overlap.
     computed = backward_N + blocked_N * added(sent)
     for number in range(wire_NB.shape[1]):
         wanted = sent[:, number] > 0

@@ -54,6 +54,8 @@ def pipeline_time(
     ``overlap``: steady-state sends run during computation; ``least_s``: seconds of some path through the schedule
     (``interleaved_paths``, ``zb_v_s``), where pipeline ranks alone do not determine the time.
     """
+    # step = max over runs r of (m (f_r + b_r) + bubble_r): m microbatches of the slowest stage, which waits bubble_r
+    # for the others. Where a path through the schedule is known, step = max(m (f + b), path).
     both = stages.forward_s + stages.backward_s
     bubbles = _bubbles_s(stages, schedule, pp, vpp, microbatches)
     finish = np.where(stages.multiplicity > 0, microbatches * both + bubbles, -1.0)
@@ -93,6 +95,8 @@ def exposed_p2p_s(time: PipelineTime, key: NDArray[np.intp], p2p_s: Floats) -> t
     ``key``: pipelines of the N rows. The second value is the time by which sends exceed all passes and the transfers in
     the critical path.
     """
+    # exposed = crossings p + max(sends p - step - crossings p, 0) - spared min(excess, p), with p the seconds of one
+    # transfer.
     crossed_s = time.exposed_p2p[key] * p2p_s
     idle_s = np.maximum(time.sends[key] * p2p_s - time.total_s[key] - crossed_s, 0.0)
     crossed_s += idle_s

@@ -67,6 +67,9 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
 
     The last two rows of blocks are 1.0 where a stage has the embedding, and where it has the head.
     """
+    # dense = sum over kinds of layers ((mixer + mlp) / tp + router + replicated); expert = sum of layers experts / (ep
+    # etp). The first stage adds the token table and the other tables, the last one head, transform and classifier, less
+    # a shared table that it already has.
     model = context.model
     embeds, heads = blocks[-2], blocks[-1]
     dense, expert = np.zeros_like(heads), np.zeros_like(heads)

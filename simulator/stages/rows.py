@@ -122,6 +122,8 @@ def rows_of_stages(
     All arrays are [S, N]; ``degrees``: by axis. ``hosted``: shares of optimizer states and activations on the host, [2,
     S, N]; None: the software's setting.
     """
+    # With B(i) the layers of each kind before index i: layers of a stage = B(end) - B(start), recomputed = B(min(start
+    # + some, end)) - B(start). The last stage also has the prediction blocks.
     before = _layers_before(context.model)
     recomputed = np.where(some < 0, end, np.minimum(start + some, end))
     blocks = np.zeros((len(before) + 2, *start.shape))
