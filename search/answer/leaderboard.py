@@ -15,6 +15,7 @@ from forerun.search.board.rows import AnyRow, Row
 from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import marked, none_launched, unlaunched
 from forerun.search.order.first_row import launchable_first, undominated_first
+from forerun.search.order.worth import with_failed_starts
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
@@ -90,19 +91,25 @@ def _weighs_risk(setting: Setting[AnyContext]) -> bool:
 
 
 def _undominated(setting: Setting[AnyContext], rows: list[AnyRow], safest: Row | None) -> list[AnyRow]:
-    """Move a row to the front that no other row, nor the ``safest``, beats in both speed and risk."""
+    """Move a row before the first launchable one where that is beaten in both speed and risk.
+
+    The ``safest`` row competes as well. Where row 1 has no launch file, the safest may be a variant of it that is not
+    shown, and competes with the price of failed starts.
+    """
+    place = next((place for place, row in enumerate(rows) if not row.lacks_launch_file), None)
+    if place is None:
+        return rows
     able = [row for row in rows if not row.lacks_launch_file]
-    if rows and len(able) < len(rows) and rows[0].lacks_launch_file:
-        return rows
-    names = {row.name for row in rows}
-    if safest is not None and safest.name not in names:
+    hidden: list[AnyRow] = []
+    if safest is not None and safest.name not in {row.name for row in rows}:
         safest = marked(setting.context, safest)
-        able += [] if safest.lacks_launch_file else [safest]
-    order = undominated_first([row.gpus * row.step_time_s for row in able], [row.oom_risk for row in able])
-    if not order or order[0] == 0:
-        return rows
-    first = able[order[0]]
-    return [first, *(row for row in rows if row.name != first.name)][: len(rows)]
+        hidden = [] if safest.lacks_launch_file else [safest]
+    able += hidden
+    first = able[undominated_first([row.gpus * row.step_time_s for row in able], [row.oom_risk for row in able])[0]]
+    if place > 0:
+        first = min([first, *hidden], key=lambda row: with_failed_starts(row.gpus * row.step_time_s, row.oom_risk))
+    others = [row for row in rows if row.name != first.name]
+    return [*others[:place], first, *others[place:]][: len(rows)]
 
 
 def _second(setting: Setting[AnyContext], rows: tuple[AnyRow, ...]) -> str:

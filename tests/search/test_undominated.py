@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.search import search
+from forerun.search.board.leaderboard import row_to_launch
 from forerun.search.order.first_row import SAFER, undominated_first
 from forerun.search.order.ideas import replaces
 
@@ -48,3 +49,15 @@ def test_searches_keep_to_it(request_: dict[str, object]) -> None:
     ideas = [(row.gpus, *(getattr(row.strategy, axis) for axis in ("pp", "tp", "cp", "ep"))) for row in board.rows]
     etps = {(idea, row.strategy.etp) for idea, row in zip(ideas, board.rows, strict=True)}
     assert len({idea for idea, _ in etps}) == len(etps), "rows that differ by etp alone are one idea"
+
+
+@pytest.mark.slow
+def test_the_launched_row_below_one_without_a_launch_file_is_worth_most() -> None:
+    """A safe variant of such a row is not shown with it, and was passed over for a risky row of equal speed."""
+    board = search("deepseek-v3", cluster="ascend-cloudmatrix-384", gpus=384, global_batch=3072, seq_len=4096)
+    launched = row_to_launch(board.rows)
+    below = [row for row in board.rows if row.rank > launched.rank and not row.lacks_launch_file]
+
+    assert board.rows[0].lacks_launch_file and launched.rank > 1
+    assert launched.oom_risk < 0.05
+    assert not [row for row in below if row.step_time_s <= launched.step_time_s and row.oom_risk <= launched.oom_risk]
