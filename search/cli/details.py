@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from forerun.search.answer.explain.explain import MEANING, Explanation
+from forerun.search.answer.explain.explain import MEANING, MEMORY_MEANING, Explanation
 from forerun.search.board.baseline import ScoredChange
 from forerun.search.board.rows import GIB, AnyRow
 from forerun.search.cli.bars import Brush
@@ -203,6 +203,7 @@ def _parts_table(
     title: str, parts: Sequence[tuple[str, float, str]], total: float, total_text: str, brush: Brush, console: Console
 ) -> Table:
     """Return a table of parts (name, value, text) that add up to ``total``; zero parts are omitted."""
+    meanings = MEANING if title == "step" else MEMORY_MEANING
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_footer=True)
     table.add_column(title, "total", no_wrap=True)
     table.add_column("", total_text, justify="right", no_wrap=True)
@@ -214,10 +215,5 @@ def _parts_table(
         if value == 0:
             continue
         cells = [Text(part), Text(text), Text(f"{value / total:.1%}"), brush.bar({part: value}, BAR, full=total)]
-        table.add_row(*cells, *([Text(_meaning(part, title), style="dim")] if console.width >= 100 else []))
+        table.add_row(*cells, *([Text(meanings[part], style="dim")] if console.width >= 100 else []))
     return table
-
-
-def _meaning(part: str, title: str) -> str:
-    meanings: Mapping[str, str] = MEANING
-    return meanings["optimizer states"] if part == "optimizer" and title != "step" else meanings[part]

@@ -54,6 +54,11 @@ def column(name: str) -> Safe:
     return tag("th", name, scope="col", class_="n")
 
 
+def numbers_line(name: Child, *cells: Child) -> Safe:
+    """Return a row of a table: its head, and cells of numbers."""
+    return tag("tr", tag("th", name, scope="row"), *(tag("td", text, class_="n") for text in cells))
+
+
 def table(heads: Sequence[str], lines: Iterable[Safe], *, caption: str | None = None, **attributes: object) -> Safe:
     """Return a table of ``lines``, rows of cells; plain heads are heads of text columns."""
     cells = [head if isinstance(head, Safe) else tag("th", head, scope="col") for head in heads]

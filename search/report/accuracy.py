@@ -5,7 +5,7 @@ from typing import Any
 
 from forerun.search.answer.evidence import entry_of, figures
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.figures.markup import Safe, joined, scrolled, table, tag
+from forerun.search.figures.markup import Safe, joined, numbers_line, scrolled, table, tag
 from forerun.spaces.clusters import resolve_cluster
 from forerun.spaces.errors import ForerunError
 
@@ -61,8 +61,7 @@ def _devices(board: Leaderboard) -> tuple[str, ...]:
 
 
 def _line(name: str, entry: Mapping[str, Any]) -> Safe:
-    cells = [_cell(key, entry[key]) for key, _, _ in COLUMNS]
-    return tag("tr", tag("th", name, scope="row"), *(tag("td", text, class_="n") for text in cells))
+    return numbers_line(name, *(_cell(key, entry[key]) for key, _, _ in COLUMNS))
 
 
 def _cell(key: str, value: float | None) -> str:

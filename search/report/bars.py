@@ -7,7 +7,8 @@ no information depends on colour alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from forerun.search.figures.markup import Safe, joined, scrolled, table, tag
+from forerun.search.answer.explain.explain import MEANING, MEMORY_MEANING
+from forerun.search.figures.markup import Safe, joined, numbers_line, scrolled, table, tag
 
 LABELLED = 0.07
 """Share of the widest bar from which a part is labelled with its share."""
@@ -85,7 +86,7 @@ class Stack:
     meaning: Mapping[str, str]
     unit: str
     digits: int
-    rows: str = "strategy"
+    rows: str
 
     @property
     def full(self) -> float:
@@ -103,10 +104,19 @@ class Stack:
         return [part for part in shown if any(bar.parts[part] > COUNTED * bar.total for bar in self.bars)]
 
 
-def stacked_bars(stack: Stack) -> Safe:
-    """Return legend, bars and the table of their numbers."""
-    rows = [_row(stack, bar) for bar in stack.bars]
-    return joined([_legend(stack), tag("ol", *rows, class_="bars"), _numbers(stack)])
+def time_bars(bars: Sequence[Bar], *, digits: int, rows: str = "strategy") -> Safe:
+    """Return steps by part, in s with ``digits`` decimals: legend, bars and the table of their numbers."""
+    return _stacked(Stack(bars=bars, slots=TIME_SLOTS, meaning=MEANING, unit="s", digits=digits, rows=rows))
+
+
+def memory_bars(bars: Sequence[Bar], *, rows: str = "strategy") -> Safe:
+    """Return memory by part, in GiB: legend, bars and the table of their numbers."""
+    return _stacked(Stack(bars=bars, slots=MEMORY_SLOTS, meaning=MEMORY_MEANING, unit="GiB", digits=2, rows=rows))
+
+
+def _stacked(stack: Stack) -> Safe:
+    lines = [_row(stack, bar) for bar in stack.bars]
+    return joined([_legend(stack), tag("ol", *lines, class_="bars"), _numbers(stack)])
 
 
 def plain_bar(share: float) -> Safe:
@@ -119,12 +129,12 @@ def plain_bar(share: float) -> Safe:
     )
 
 
-def bar_of_parts(parts: Mapping[str, float], slots: Mapping[str, int], whole: float) -> Safe:
-    """Return one unlabelled stacked bar of ``parts``; ``whole`` is the value of the full width."""
+def step_bar(parts: Mapping[str, float], step_s: float) -> Safe:
+    """Return the parts (s) of a step as one unlabelled bar."""
     segments = [
-        tag("i", class_=f"k{slot}", style=f"width:{100 * parts[part] / whole:.1f}%")
-        for part, slot in slots.items()
-        if parts.get(part, 0.0) > DRAWN * whole
+        tag("i", class_=f"k{slot}", style=f"width:{100 * parts[part] / step_s:.1f}%")
+        for part, slot in TIME_SLOTS.items()
+        if parts.get(part, 0.0) > DRAWN * step_s
     ]
     return tag("div", *segments, class_="track small", aria_hidden="true")
 
@@ -135,47 +145,39 @@ def _legend(stack: Stack) -> Safe:
         for part in stack.counted()
     ]
     if stack.limits:
-        told = " to ".join(dict.fromkeys(f"{limit:.1f}" for limit in (stack.limits[0], stack.limits[-1])))
-        items.append(tag("li", tag("span", class_="swatch limit-swatch"), f" limit {told} {stack.unit}"))
+        limits = " to ".join(dict.fromkeys(f"{limit:.1f}" for limit in (stack.limits[0], stack.limits[-1])))
+        items.append(tag("li", tag("span", class_="swatch limit-swatch"), f" limit {limits} {stack.unit}"))
     return tag("ul", *items, class_="legend")
 
 
 def _row(stack: Stack, bar: Bar) -> Safe:
     segments: list[Safe] = []
-    spoken = []
+    amounts = []
     for part in stack.counted():
         amount = bar.parts[part]
         share, width = amount / bar.total, amount / stack.full
         if share <= COUNTED:
             continue
-        told = f"{part} {amount:.{stack.digits}f} {stack.unit} ({share:.1%})"
-        spoken.append(told)
-        text = tag("b", f"{share:.0%}") if width >= LABELLED else None
+        text = f"{part} {amount:.{stack.digits}f} {stack.unit} ({share:.1%})"
+        amounts.append(text)
         segments.append(
             tag(
                 "span",
-                text,
+                tag("b", f"{share:.0%}") if width >= LABELLED else None,
                 class_=f"seg k{stack.slots[part]}",
                 style=f"width:{100 * width:.3f}%",
-                title=f"{told}: {stack.meaning[part]}",
+                title=f"{text}: {stack.meaning[part]}",
             )
         )
     if bar.limit is not None:
         segments.append(tag("span", class_="limit", style=f"left:{100 * bar.limit / stack.full:.3f}%"))
     label = tag("div", tag("span", bar.label), tag("strong", bar.value), class_="bar-label")
-    track = tag("div", *segments, class_="track", role="img", aria_label=f"{bar.value}: {', '.join(spoken)}")
+    track = tag("div", *segments, class_="track", role="img", aria_label=f"{bar.value}: {', '.join(amounts)}")
     return tag("li", label, track)
 
 
 def _numbers(stack: Stack) -> Safe:
     parts = stack.counted()
-    lines = [
-        tag(
-            "tr",
-            tag("th", bar.label, scope="row"),
-            *(tag("td", f"{bar.parts[part]:.{stack.digits}f}", class_="n") for part in parts),
-        )
-        for bar in stack.bars
-    ]
+    lines = [numbers_line(bar.label, *(f"{bar.parts[part]:.{stack.digits}f}" for part in parts)) for bar in stack.bars]
     numbers = table((stack.rows, *parts), lines, caption=f"The same as numbers, in {stack.unit}")
     return tag("details", tag("summary", "Numbers"), scrolled(numbers, f"Numbers in {stack.unit}"))

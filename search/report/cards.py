@@ -7,7 +7,7 @@ from forerun.search.board.rows import TIGHT_MARK, Row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.order.first_row import SAFER
-from forerun.search.report.bars import TIME_SLOTS, bar_of_parts
+from forerun.search.report.bars import step_bar
 from forerun.search.report.labels import command
 from forerun.simulator.costs.power import SITE
 from forerun.simulator.memory.risk import RISKY
@@ -63,7 +63,7 @@ def _card(title: str, board: Leaderboard, row: Row, launches: Sequence[str]) -> 
         tag("h3", title, tag("small", f"rank {row.rank}")),
         tag("p", tag("code", name), _copy(name, "strategy"), class_="winner"),
         tag("dl", *tiles),
-        bar_of_parts(row.breakdown_s, TIME_SLOTS, whole=row.step_time_s),
+        step_bar(row.breakdown_s, row.step_time_s),
         tag("p", f"Check before launching: {'; '.join(warnings)}.", class_="warn") if warnings else None,
         _launch(board, row, launches[place] if place < len(launches) else ""),
         class_="card",

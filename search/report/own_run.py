@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 from forerun.search.answer.baseline import Baseline
-from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
-from forerun.search.figures.markup import Safe, column, joined, scrolled, table, tag
+from forerun.search.figures.markup import Safe, column, joined, numbers_line, scrolled, table, tag
 from forerun.search.figures.plane import number
-from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, stacked_bars
+from forerun.search.report.bars import Bar, memory_bars, time_bars
 from forerun.spaces.units import format_seconds
 
-MEMORY_MEANING = {**MEANING, "optimizer": MEANING["optimizer states"]}
 NOTHING = 5e-4
 """Share of the total below which a part is omitted from the tables, if it is that small in both runs."""
 
@@ -25,7 +23,7 @@ def own_run_section(board: Leaderboard) -> Safe | None:
     return joined(
         [
             tag("p", tag("code", own.name), class_="winner"),
-            tag("p", _told(baseline, board)),
+            tag("p", _summary(baseline, board)),
             _bars(best, own),
             tag("h3", "Difference"),
             _differences(baseline, best),
@@ -35,12 +33,12 @@ def own_run_section(board: Leaderboard) -> Safe | None:
     )
 
 
-def _told(baseline: Baseline, board: Leaderboard) -> str:
-    told = f"From {baseline.source}, read as {baseline.format}; predicted" if baseline.format else "Predicted"
+def _summary(baseline: Baseline, board: Leaderboard) -> str:
+    predicted = f"From {baseline.source}, read as {baseline.format}; predicted" if baseline.format else "Predicted"
     rows = len(board.rows)
     faster = "All" if baseline.faster_rows == rows else f"{baseline.faster_rows:,}"
     text = (
-        f"{baseline.text} {told} as {baseline.framework}. "
+        f"{baseline.text} {predicted} as {baseline.framework}. "
         f"{faster} of the {rows:,} rows of the leaderboard are faster per GPU."
     )
     measured = baseline.measured
@@ -54,35 +52,20 @@ def _told(baseline: Baseline, board: Leaderboard) -> str:
 
 def _bars(best: Row, own: Row) -> Safe:
     """Return time and memory of both runs, each pair on one scale."""
-    time = Stack(
-        bars=[
-            Bar(label=name, value=format_seconds(row.step_time_s), parts=row.breakdown_s)
-            for name, row in _named(best, own)
-        ],
-        slots=TIME_SLOTS,
-        meaning=MEANING,
-        unit="s",
-        digits=3,
-        rows="run",
-    )
-    memory = Stack(
-        bars=[
-            Bar(label=name, value=f"{row.peak_memory_gib:.1f} GiB", parts=row.memory_gib, limit=row.memory_limit_gib)
-            for name, row in _named(best, own)
-        ],
-        slots=MEMORY_SLOTS,
-        meaning=MEMORY_MEANING,
-        unit="GiB",
-        digits=2,
-        rows="run",
-    )
+    rows = (("best", best), ("your run", own))
+    steps = [Bar(label=name, value=format_seconds(row.step_time_s), parts=row.breakdown_s) for name, row in rows]
+    memory = [
+        Bar(label=name, value=f"{row.peak_memory_gib:.1f} GiB", parts=row.memory_gib, limit=row.memory_limit_gib)
+        for name, row in rows
+    ]
     return joined(
-        [tag("h3", "Time of a step"), stacked_bars(time), tag("h3", "Memory of the fullest GPU"), stacked_bars(memory)]
+        [
+            tag("h3", "Time of a step"),
+            time_bars(steps, digits=3, rows="run"),
+            tag("h3", "Memory of the fullest GPU"),
+            memory_bars(memory, rows="run"),
+        ]
     )
-
-
-def _named(best: Row, own: Row) -> tuple[tuple[str, Row], tuple[str, Row]]:
-    return ("best", best), ("your run", own)
 
 
 def _differences(baseline: Baseline, best: Row) -> Safe:
@@ -107,20 +90,18 @@ def _differences(baseline: Baseline, best: Row) -> Safe:
 
 
 def _line(name: str, best: float, own: float, gap: float, unit: str, digits: int) -> Safe:
-    cells = [f"{best:,.{digits}f} {unit}", f"{own:,.{digits}f} {unit}", f"{gap:+,.{digits}f} {unit}"]
-    return tag("tr", tag("th", name, scope="row"), *(tag("td", text, class_="n") for text in cells))
+    return numbers_line(name, f"{best:,.{digits}f} {unit}", f"{own:,.{digits}f} {unit}", f"{gap:+,.{digits}f} {unit}")
 
 
 def _changes(baseline: Baseline) -> Safe | None:
     if not baseline.changes:
         return None
     lines = [
-        tag(
-            "tr",
-            tag("th", tag("code", change.words), scope="row"),
-            tag("td", f"{change.added_s / baseline.row.step_time_s:+.1%}", class_="n"),
-            tag("td", number(change.row.throughput_per_gpu), class_="n"),
-            tag("td", f"{change.row.peak_memory_gib:.1f}", class_="n"),
+        numbers_line(
+            tag("code", change.words),
+            f"{change.added_s / baseline.row.step_time_s:+.1%}",
+            number(change.row.throughput_per_gpu),
+            f"{change.row.peak_memory_gib:.1f}",
         )
         for change in baseline.changes
     ]

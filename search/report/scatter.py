@@ -88,13 +88,7 @@ def scatter(
     kinds = [groups.index(value) for value in columns[chosen]] if chosen else [0] * len(rows)
     places = coordinates(rows, views[0], own)
     points = [
-        tag(
-            "use",
-            **symbol_of(kind),
-            x=f"{across}%",
-            y=f"{up}%",
-            data_i=place,
-        )
+        tag("use", **symbol_of(kind), x=f"{across}%", y=f"{up}%", data_i=place)
         for place, ((across, up), kind) in reversed(list(enumerate(zip(places, kinds, strict=True))))
     ]
     svg = tag(
@@ -174,14 +168,7 @@ def _controls(
         against = tag("label", tag("span", "throughput against"), tag("select", *named, id="view"))
     options = [tag("option", axis, selected=axis == chosen) for axis in columns]
     select = tag("label", tag("span", "colour and symbol by"), tag("select", *options, id="colour"), id="colouring")
-    items = [
-        tag(
-            "li",
-            key_of(i),
-            f" {chosen} {value}",
-        )
-        for i, value in enumerate(groups)
-    ]
+    items = [tag("li", key_of(i), f" {chosen} {value}") for i, value in enumerate(groups)]
     return joined(
         [
             tag("div", against, select if columns else None, class_="fields", id="colour-form", hidden=True),

@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 
-from forerun.search.answer.explain.explain import MEANING
 from forerun.search.answer.notes.low_oom_risk import SAFEST
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.bound import SLOWER
-from forerun.search.figures.markup import Safe, column, joined, scrolled, table, tag
+from forerun.search.figures.markup import Safe, column, joined, numbers_line, scrolled, table, tag
 from forerun.search.order.objectives import objective_named
-from forerun.search.report.bars import MEMORY_SLOTS, TIME_SLOTS, Bar, Stack, plain_bar, stacked_bars
+from forerun.search.report.bars import Bar, memory_bars, plain_bar, time_bars
 from forerun.search.report.cards import safer
 from forerun.search.report.labels import REASONS, command, heading, request_lines
 from forerun.spaces.units import format_seconds, format_whole
 
 BEST = 10
 """Rows whose parts are drawn."""
-MEMORY_MEANING = {**MEANING, "optimizer": MEANING["optimizer states"]}
 
 
 def header(board: Leaderboard) -> Safe:
@@ -24,11 +22,11 @@ def header(board: Leaderboard) -> Safe:
     request = board.request
     sequence = f"sequence {request['seq_len']:,}, " if request.get("seq_len") else ""
     precision = " and ".join(request.get("precisions") or [request["precision"]])
-    asked = (
+    request_text = (
         f"global batch {grouped(request['global_batch'])}, {sequence}{precision}, "
         f"{request['framework']}; ranked by {objective_named(request['objective']).title_in(board.unit)}"
     )
-    return joined([tag("h1", heading(board)), tag("p", asked, class_="asked")])
+    return joined([tag("h1", heading(board)), tag("p", request_text, class_="asked")])
 
 
 def grouped(number: int | str) -> str:
@@ -56,7 +54,7 @@ def step_section(rows: Sequence[Row]) -> Safe:
     bars = [
         Bar(label=_numbered(row), value=format_seconds(row.step_time_s), parts=row.breakdown_s) for row in rows[:BEST]
     ]
-    return stacked_bars(Stack(bars=bars, slots=TIME_SLOTS, meaning=MEANING, unit="s", digits=_digits(rows[0])))
+    return time_bars(bars, digits=_digits(rows[0]))
 
 
 def memory_section(rows: Sequence[Row]) -> Safe:
@@ -70,14 +68,7 @@ def memory_section(rows: Sequence[Row]) -> Safe:
         )
         for row in rows[:BEST]
     ]
-    stack = Stack(
-        bars=bars,
-        slots=MEMORY_SLOTS,
-        meaning=MEMORY_MEANING,
-        unit="GiB",
-        digits=2,
-    )
-    return stacked_bars(stack)
+    return memory_bars(bars)
 
 
 def rejected_section(board: Leaderboard) -> Safe:
@@ -95,10 +86,9 @@ def rejected_section(board: Leaderboard) -> Safe:
     most = max(space.rejected.values()) or 1
     lines = []
     for reason, count in space.rejected.items():
-        told = tag("small", REASONS[reason]) if reason in REASONS else None
-        name = tag("th", reason, told, plain_bar(count / most), scope="row")
-        share = f"{count / max(space.size, 1):.2%}"
-        lines.append(tag("tr", name, tag("td", format_whole(count), class_="n"), tag("td", share, class_="n")))
+        meaning = tag("small", REASONS[reason]) if reason in REASONS else None
+        name = joined([reason, meaning, plain_bar(count / most)])
+        lines.append(numbers_line(name, format_whole(count), f"{count / max(space.size, 1):.2%}"))
     heads = ("reason", column("candidates"), column("share"))
     counts = table(heads, lines, caption="Rejected candidates by reason")
     return joined([lead, scrolled(counts, "Rejected candidates")])

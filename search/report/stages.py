@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from forerun.search.answer.explain.explain import MEANING
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.report.bars import MEMORY_SLOTS, Bar, Stack, stacked_bars
+from forerun.search.report.bars import Bar, memory_bars
 from forerun.search.report.request_of import Behind
 from forerun.search.request.setting import of_transformer
 from forerun.simulator.assignment.memory import memory_by_stage
@@ -16,7 +15,6 @@ from forerun.spaces.strategies import Context, Strategy
 
 MOST_STAGES = 32
 """Most stages drawn; an even selection in deeper pipelines."""
-MEANINGS = {**MEANING, "optimizer": MEANING["optimizer states"]}
 
 
 def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
@@ -41,16 +39,8 @@ def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
         # Without groups all stages have the limit of the row, which a calibration may have set.
         own = limit / GIB if context.cluster.groups else best.memory_limit_gib
         bars.append(Bar(label=names[stage], value=f"{sum(parts.values()):.1f} GiB", parts=parts, limit=own))
-    stack = Stack(
-        bars=bars,
-        slots=MEMORY_SLOTS,
-        meaning=MEANINGS,
-        unit="GiB",
-        digits=2,
-        rows="stage",
-    )
     some = tag("p", f"{len(shown)} of {len(stages)} stages.", class_="hint") if len(shown) < len(stages) else None
-    return joined([some, stacked_bars(stack)])
+    return joined([some, memory_bars(bars, rows="stage")])
 
 
 def stage_names(cluster: Cluster, strategy: Strategy) -> list[str]:

@@ -54,6 +54,8 @@ MEANING: Mapping[str, str] = {
     "reserve": "device context, communicators, fragmentation",
 }
 """Meanings of the parts of a step and of memory, for legends."""
+MEMORY_MEANING: Mapping[str, str] = {**MEANING, "optimizer": MEANING["optimizer states"]}
+"""Meanings of the parts of memory by their names in rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
