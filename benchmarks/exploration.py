@@ -25,9 +25,8 @@ import optuna
 
 from forerun.search.explore.flat.exhaustive import Problem
 from forerun.search.explore.samplers import Exploring
-from forerun.search.explore.samplers.parameters import parameters_of
 from forerun.search.explore.samplers.stage_sampler import StageSampler
-from forerun.search.explore.samplers.step_objective import StepObjective
+from forerun.search.explore.samplers.step_objective import StepObjective, parameters_of
 from forerun.search.explore.samplers.warm_starts import flat_starts
 from forerun.search.files.studies import constraints_of, quiet
 from forerun.search.request.request import Request

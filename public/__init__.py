@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
     if name in ("errors", "search"):
         return import_module(f"forerun.{name}")
     if name == "__version__":
-        return import_module("forerun.search.files.release").VERSION
+        return import_module("forerun.search.files.documents").VERSION
     if name not in _MODULES:
         raise AttributeError(f"module 'forerun' has no attribute {name!r}")
     return getattr(import_module(f"forerun.{_MODULES[name]}"), name)

@@ -302,7 +302,7 @@ def request_of(model: str, job: Mapping[str, Any]) -> Request:
     """
     from dataclasses import fields
 
-    from forerun.search.request.words import batch_of, token_count
+    from forerun.search.request.quantities import batch_of, token_count
     from forerun.spaces.errors import RequestError, unknown
     from forerun.spaces.units import parse_count
 

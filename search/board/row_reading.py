@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from forerun.search.board.evidence import NearestRuns
-from forerun.search.board.rows import Row
-from forerun.search.board.variants import Variant
+from forerun.search.board.rows import Row, Variant
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator.memory.risk import oom_risk
 from forerun.simulator.opgraph import PHASES

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.notebook import Picture, bar_html, row_html
-from forerun.search.board.variants import Variant
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.model_kind import AnyStrategy
 from forerun.search.request.scorer import Scorer
@@ -46,6 +45,20 @@ PLAUSIBLE_MFU = {False: 0.70, True: 0.55}
 def closed_form_mark(place: int | None) -> str:
     """Return the mark of a row with rank ``place`` before its event-level simulation."""
     return f"#{place} by closed forms"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A strategy with a row's degrees and other choices on other axes, with predicted step, peak and OOM risk."""
+
+    strategy: Strategy
+    step_time_s: float
+    peak_memory_gib: float
+    oom_risk: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the variant as plain data."""
+        return {**dataclasses.asdict(self), "strategy": str(self.strategy)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

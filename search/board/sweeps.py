@@ -11,7 +11,7 @@ from typing import Any
 
 from forerun.search.board.folder import read_leaderboard
 from forerun.search.files.documents import SCHEMA, versions
-from forerun.search.files.records import Record, read_records
+from forerun.search.files.journal import Record, read_records
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.documents import read_json

@@ -1,14 +1,17 @@
-"""Facts of one catalogue entry, or of a file, as plain data."""
+"""Facts of one catalogue entry, or of a file, as plain data; a cluster as a file to edit."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from forerun.spaces.clusters import (
     TOPOLOGY_ENDINGS,
     Cluster,
+    cluster_document,
     cluster_names,
     device_names,
     load_cluster,
@@ -17,6 +20,7 @@ from forerun.spaces.clusters import (
 )
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import unknown
+from forerun.spaces.escaping import shown
 from forerun.spaces.frameworks import (
     FrameworkProfile,
     all_switches,
@@ -31,6 +35,37 @@ from forerun.spaces.models.mixers.attention import Attention
 from forerun.spaces.opgraph import GraphModel, Operator, graph_model_names
 from forerun.spaces.opgraph.profile import graph_profile_names, load_graph_profile
 from forerun.spaces.opgraph.resolve import names_graph_model, resolve_graph_model
+from forerun.spaces.units import format_rate, format_seconds
+
+HEADER = "# cluster: save this as mine.yaml, edit it, and pass it as --cluster mine.yaml\n"
+
+
+def cluster_file(name: str) -> str:
+    """Write the cluster that ``name`` means (a catalogue name, a file or a topology) as a YAML document.
+
+    Raises
+    ------
+    RequestError
+        If there is no such cluster or its file is wrong.
+    """
+    cluster = resolve_cluster(name, groups=True)
+    keys = yaml.safe_dump(
+        cluster_document(name), sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
+    )
+    return HEADER + keys + "".join(f"# {line}\n" for line in _consequences(cluster))
+
+
+def _consequences(cluster: Cluster) -> Iterator[str]:
+    """Yield the links of every level in units, and their assumptions."""
+    if not cluster.groups:
+        yield "links of one device, one direction:"
+    for level in cluster.levels if not cluster.groups else ():
+        rate, latency = format_rate(level.bytes_per_s), format_seconds(level.latency_s)
+        yield f"  {level.name}: {level.kind}, {level.size:,} devices, {rate}, {latency}"
+    if cluster.defaults:
+        yield "assumed, because no key says otherwise:"
+    for default in cluster.defaults:
+        yield f"  {shown(default)}"
 
 
 def describe(name: str) -> tuple[str, dict[str, Any]]:

@@ -37,8 +37,8 @@ def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any)
     Raises:
         RequestError: a flag required for transformers is missing, or a flag is not for transformers.
     """
+    from forerun.search.request.quantities import batch_of
     from forerun.search.request.request import Request
-    from forerun.search.request.words import batch_of
 
     check_kind(args, graphs)
     switches = switches_of(args)

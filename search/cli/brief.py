@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from forerun.search.answer.notes.divisible import STARTABLE
 from forerun.search.answer.notes.knee import KNEE
 from forerun.search.answer.notes.low_oom_risk import SAFEST
-from forerun.search.answer.notes.startable import STARTABLE
 from forerun.search.board.leaderboard import Leaderboard, row_to_launch
 from forerun.search.board.rows import Row
 from forerun.spaces.units import format_seconds

@@ -12,8 +12,8 @@ from forerun.search.formats.contract import Files, Format, Launch
 from forerun.search.formats.express import express, machine_facts, other_framework
 from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.table import format_named, writable
-from forerun.search.request.documents import document_tokens
 from forerun.search.request.graphs import graph_cluster
+from forerun.search.request.quantities import document_tokens
 from forerun.simulator import score
 from forerun.spaces.clusters import grown, resolve_cluster
 from forerun.spaces.errors import RequestError

@@ -1,6 +1,8 @@
-"""Details of a row of the page: the parts of its step and of its memory, and its launch file."""
+"""What a page adds to its leaderboard: the resolved request, details of every row, and launch files."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from forerun.search.answer.explain.explain import MEANING
@@ -8,9 +10,32 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.formats.launch_of import launch_of
 from forerun.search.report.bars import TIME_SLOTS
-from forerun.search.report.request_of import Behind
-from forerun.search.request.setting import of_transformer
+from forerun.search.request.model_kind import AnyContext
+from forerun.search.request.request import Request
+from forerun.search.request.resolve import resolve
+from forerun.search.request.setting import Setting, of_transformer
 from forerun.spaces.errors import ForerunError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """Today's ``setting`` of a leaderboard's request, without limits and number of GPUs.
+
+    It is None if the model or cluster named in ``missing`` is unavailable.
+    """
+
+    setting: Setting[AnyContext] | None
+    missing: str = ""
+
+
+def request_behind(board: Leaderboard) -> Behind:
+    """Resolve the request of a leaderboard, once for all sections of a page."""
+    try:
+        request = Request.from_json(board.request)
+        bare = dataclasses.replace(request, gpus=None, usd_per_hour=None, train_within_s=None, train_usd=None)
+        return Behind(setting=resolve(bare, groups=True))
+    except (ForerunError, KeyError, TypeError, ValueError) as error:
+        return Behind(setting=None, missing=str(error))
 
 
 def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]:

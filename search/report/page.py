@@ -10,10 +10,9 @@ from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
 from forerun.search.report.cards import cards
-from forerun.search.report.details import details_data, launch_texts
+from forerun.search.report.details import details_data, launch_texts, request_behind
 from forerun.search.report.labels import heading
 from forerun.search.report.own_run import own_run_section
-from forerun.search.report.request_of import request_behind
 from forerun.search.report.scaling import scaling_section
 from forerun.search.report.scatter import View, pareto_front, scatter, views_data, views_of
 from forerun.search.report.scripted import part, scripted_page

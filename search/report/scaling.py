@@ -14,7 +14,7 @@ from forerun.search.explore.flat.best import best_row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.report.bars import plain_bar
-from forerun.search.report.request_of import Behind
+from forerun.search.report.details import Behind
 from forerun.search.request.setting import of_transformer
 from forerun.spaces.errors import ForerunError, RequestError
 

@@ -6,7 +6,7 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.report.bars import Bar, memory_bars
-from forerun.search.report.request_of import Behind
+from forerun.search.report.details import Behind
 from forerun.search.request.setting import of_transformer
 from forerun.simulator.assignment.memory import memory_by_stage
 from forerun.spaces.clusters import Cluster, stage_groups

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
-from forerun.search.report.request_of import Behind
+from forerun.search.report.details import Behind
 from forerun.search.report.stages import stage_names
 from forerun.search.request.kinds import kind_of
 from forerun.simulator.events import EventResult

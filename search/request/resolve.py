@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forerun.search.order.objectives import objective_named
-from forerun.search.request.documents import document_tokens
 from forerun.search.request.goodput import Interrupted, assumed, read_reliability
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.search.request.limits import limits_of
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.prices import usd_per_device_hour
+from forerun.search.request.quantities import document_tokens
 from forerun.search.request.request import (
     DEFAULT_OBJECTIVE,
     DEFAULT_TOP,

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.search.scale.changes import ScaleChange, changes, limited_by
-from forerun.search.scale.exchange import check_used
-from forerun.search.scale.fidelity import fidelity_of
-from forerun.search.scale.workers import worker_counts
+from forerun.search.scale.options import check_used, fidelity_of, worker_counts
 from forerun.simulator.events.step.disturb import Disturbance
 from forerun.simulator.modes import (
     MODES,

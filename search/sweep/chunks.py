@@ -16,7 +16,7 @@ from forerun.search.explore.flat.exhaustive import Problem, SliceResult, search_
 from forerun.search.explore.flat.flat_search import problem_of
 from forerun.search.explore.flat.sample import bounded, sampled
 from forerun.search.explore.flat.slicing import cuts_of
-from forerun.search.files.records import Record
+from forerun.search.files.journal import Record
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from forerun.search.explore.samplers.registry import Exploring
-from forerun.search.files.version import cost_model_version
+from forerun.search.files.documents import cost_model_version
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.kinds import TRANSFORMERS, AnyKind, kind_named
 from forerun.search.request.request import DEFAULT_OBJECTIVE, Request

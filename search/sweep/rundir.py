@@ -14,12 +14,10 @@ from typing import Any
 from forerun.search.board.leaderboard import flat_line
 from forerun.search.board.row_reading import finite, row_from_json
 from forerun.search.board.sweeps import MANIFEST, RECORD_FIELDS, RECORDS, STATUSES, read_manifest
-from forerun.search.files.documents import dump_json
-from forerun.search.files.journal import Journal, storage
-from forerun.search.files.records import Record
-from forerun.search.files.version import cost_model_version
-from forerun.search.sweep.piece_json import piece_from_json
+from forerun.search.files.documents import cost_model_version, dump_json
+from forerun.search.files.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
+from forerun.search.sweep.progress import piece_from_json
 from forerun.spaces.closing import Closing
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import replacing

@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from forerun.search.files.documents import dump_json
+from forerun.search.files.documents import cost_model_version, dump_json
 from forerun.search.files.growing import GrowingFile
 from forerun.search.files.journal import Journal, storage
-from forerun.search.files.version import cost_model_version
 from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
 from forerun.spaces.closing import Closing

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forerun.search.cli.agents.tools import (
+from forerun.search.cli.agents.server import (
     MOST_CHARACTERS,
     TOOLS,
     bounded_answer,

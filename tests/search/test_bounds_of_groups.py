@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from forerun.search.answer.searches import search_groups
-from forerun.search.explore.groups.group_bounds import least_plan_s
-from forerun.search.explore.groups.group_plans import ordered_plans
+from forerun.search.explore.groups.group_plans import least_plan_s, ordered_plans
 from forerun.search.explore.groups.group_rows import simulate_groups
 from forerun.search.explore.groups.group_search import _space, group_setting
 from forerun.search.explore.samplers.degree_classes import degree_classes

@@ -16,8 +16,8 @@ from forerun.search.answer.notes.goodput import sure_days
 from forerun.search.answer.notes.in_time import fewest_in_time
 from forerun.search.cli import main
 from forerun.search.explore.flat.exhaustive import Problem, search_slice
+from forerun.search.explore.flat.flat_search import paying
 from forerun.search.explore.flat.fronts import front
-from forerun.search.explore.flat.marginal_gpus import paying
 from forerun.search.explore.flat.sample import search_space
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.limits import TrainingLimits

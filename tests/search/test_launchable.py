@@ -6,7 +6,7 @@ import pytest
 
 from forerun.search import search
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.notes.startable import STARTABLE, startable_note
+from forerun.search.answer.notes.divisible import STARTABLE, startable_note
 from forerun.search.answer.searches import explore_request, search_request
 from forerun.search.board.rows import NO_LAUNCH_MARK
 from forerun.search.explore.samplers import Exploring

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from forerun.search.cli import main
 from forerun.search.files.documents import dump_json
-from forerun.search.files.records import line_of
+from forerun.search.files.journal import line_of
 from forerun.spaces.files import csv_text
 from forerun.spaces.units import format_count, format_rate, format_seconds
 

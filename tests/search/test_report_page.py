@@ -19,8 +19,8 @@ from forerun.search.figures.markup import VOID, Safe
 from forerun.search.figures.still_page import page_style
 from forerun.search.report import report_html
 from forerun.search.report.accuracy import accuracy_section
+from forerun.search.report.details import request_behind
 from forerun.search.report.page import MOST_ROWS
-from forerun.search.report.request_of import request_behind
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.stages import stages_section
 from forerun.search.report.table import MOST_VARIANTS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search import Leaderboard, search
-from forerun.search.report.request_of import request_behind
+from forerun.search.report.details import request_behind
 from forerun.search.report.scaling import scaling_section, spread
 
 

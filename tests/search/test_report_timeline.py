@@ -8,7 +8,7 @@ import pytest
 
 from forerun.search import Leaderboard, search
 from forerun.search.report import timeline
-from forerun.search.report.request_of import request_behind
+from forerun.search.report.details import request_behind
 from forerun.search.report.timeline import COLUMNS, LOOKS, MOST_PASSES, drawing, timeline_section
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

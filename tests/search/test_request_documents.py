@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.search.request.documents import document_tokens
+from forerun.search.request.quantities import document_tokens
 from forerun.spaces.errors import RequestError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forerun.search.cli import main
-from forerun.search.scale.workers import worker_counts
+from forerun.search.scale.options import worker_counts
 from forerun.spaces.errors import RequestError
 
 PROFILE = """\

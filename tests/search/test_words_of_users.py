@@ -7,7 +7,7 @@ import pytest
 from forerun_cli import cli
 
 from forerun.search.cli import settings
-from forerun.search.request.words import batch_of, token_count
+from forerun.search.request.quantities import batch_of, token_count
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.batch import PerDevice
 

@@ -44,7 +44,7 @@ def whole(text: str) -> int:
 
 def tokens(text: str) -> int:
     """Read a number of tokens: ``8192``, ``8k``."""
-    from forerun.search.request.words import token_count
+    from forerun.search.request.quantities import token_count
 
     try:
         return token_count(text)

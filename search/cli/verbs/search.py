@@ -1,4 +1,4 @@
-"""``forerun search``: the leaderboard."""
+"""``forerun search``: the leaderboard, and runs to measure next."""
 
 import argparse
 import sys
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from forerun.search.board.folder import claimed, write_folder
 from forerun.search.cli.arguments import check_kind, check_transformer, request_of, workers_of
-from forerun.search.cli.measuring import check_measuring, with_proposals, write_proposals
 from forerun.search.cli.progress import Walk, show_progress
 from forerun.search.cli.sampling import exploring_of, samples_stages, search_on_groups, suited
 from forerun.search.cli.trees import check_varying, varied, write_trees
@@ -27,6 +26,52 @@ from forerun.spaces.units import parse_seconds, parse_share, with_unit
 if TYPE_CHECKING:
     from forerun.search.answer.baseline import Present
     from forerun.search.board.leaderboard import Leaderboard
+
+
+def check_measuring(args: argparse.Namespace) -> None:
+    """Refuse contradictory flags before the search.
+
+    Raises:
+        RequestError: a format without runs, an unknown format, or several objectives at once.
+    """
+    if args.measure_next is None:
+        if args.format is not None:
+            raise RequestError("--format is for the runs of --measure-next; name both")
+        return
+    if "," in (args.objective or ""):
+        raise RequestError(f"--measure-next needs a single objective, but got {args.objective}")
+    if args.format is not None:
+        from forerun.search.formats.table import format_named
+
+        format_named(args.format)
+
+
+def with_proposals(
+    args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard", shown: int
+) -> "Leaderboard":
+    """Return the board with the runs to measure next, and the requested number of rows."""
+    from forerun.search.request.setting import of_transformer
+    from forerun.search.tune.proposals import next_runs
+
+    found = next_runs(of_transformer(setting).context, board.rows, args.measure_next, rule=args.measure_for)
+    return replace(board, rows=board.rows[:shown], measure_next=found)
+
+
+def write_proposals(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard") -> None:
+    """Write the launch files of the runs to measure, and the table for their results, below ``--out``."""
+    from forerun.search.request.setting import of_transformer
+    from forerun.search.tune.proposals import launches, results_table
+    from forerun.spaces.files import write_text
+
+    found = board.measure_next
+    if found is None:
+        return
+    folder = args.out / "measure"
+    for place, files in launches(of_transformer(setting), found, args.format, folder=folder):
+        place.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            write_text(place / file, text)
+    write_text(folder / "runs.csv", results_table(of_transformer(setting), found))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     if "operators" in facts:  # one line each: a network has hundreds
         facts["operators"] = [" ".join(_words(operator)) for operator in facts["operators"]]
     if kind == "cluster":
-        from forerun.search.catalogue.cluster_file import cluster_file
+        from forerun.search.catalogue.facts import cluster_file
 
         print(cluster_file(args.name), end="")
         return 0

@@ -17,7 +17,7 @@ from forerun.search.cli.arguments import workers_of
 from forerun.search.cli.console import open_console, open_progress, say
 from forerun.search.cli.tables import table_of
 from forerun.search.files.documents import dump_json
-from forerun.search.files.records import Record
+from forerun.search.files.journal import Record
 from forerun.search.order.objectives import rate_of
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.sweep import read_plan, run_sweep

@@ -1,15 +1,18 @@
 """Flat search of a request: the problem that workers solve, and the rows of its solution."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from forerun.search.board.found import Alternatives, Found
 from forerun.search.board.leaderboard import SpaceCounts
 from forerun.search.board.rows import Row
-from forerun.search.explore.flat.best import first_row
+from forerun.search.explore.flat.best import first_row, rows_of_best
 from forerun.search.explore.flat.bound import SLOWER
-from forerun.search.explore.flat.exhaustive import Problem, SliceResult
-from forerun.search.explore.flat.families import best_of_families
-from forerun.search.explore.flat.marginal_gpus import paying
+from forerun.search.explore.flat.exhaustive import Best, Problem, SliceResult
 from forerun.search.explore.flat.variants import flat_rows
 from forerun.search.order.ideas import chosen_together
 from forerun.search.order.objectives import objective_named
@@ -18,6 +21,46 @@ from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting, has_transformer
 from forerun.simulator import score as simulator_score
+from forerun.spaces.strategies import StrategySpace
+
+if TYPE_CHECKING:
+    from forerun.spaces.opgraph.split import Split
+
+
+PAYS = 0.5
+"""Least gain per added GPU, as a share of the gain per GPU of the smallest row."""
+
+
+def paying(rows: Sequence[Row]) -> str:
+    """Describe the number of GPUs up to which another GPU pays; empty if all rows have the same number."""
+    best: dict[int, float] = {}
+    for row in rows:
+        best[row.gpus] = max(row.throughput, best.get(row.gpus, 0.0))
+    counts = sorted(best)
+    if len(counts) < 2:
+        return ""
+    each, last = best[counts[0]] / counts[0], counts[0]
+    for below, above in pairwise(counts):
+        gained = (best[above] - best[below]) / (above - below)
+        if gained < PAYS * each:
+            return (
+                f"beyond {last:,} GPUs the gain per GPU is below half: from {below:,} to {above:,} each one adds "
+                f"{gained / each:.0%} of the throughput per GPU on {counts[0]:,}"
+            )
+        last = above
+    return f"GPUs still add over half of their share of throughput at the largest number searched ({last:,})"
+
+
+def best_of_families(setting: Setting[AnyContext], problem: Problem, best: Best) -> "tuple[Row[Split], ...]":
+    """Return the best row of every family of splits with its rank; none for a transformer."""
+    if isinstance(problem.space, StrategySpace):
+        return ()
+    first: dict[str, int] = {}
+    for place, split in enumerate(problem.space.strategies(best.index)):
+        first.setdefault(split.family, place)
+    places = list(first.values())
+    rows = rows_of_best(setting, problem, best.take(np.array(places)))
+    return tuple(replace(row, rank=place + 1) for row, place in zip(rows, places, strict=True))
 
 
 def problem_of(setting: Setting[AnyContext]) -> Problem:

@@ -1,21 +1,107 @@
 """Plans of unequal stages that are faster than the rows of a search, as trees for ``simulate --tree``."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from forerun.search.board.found import FoundTrees
 from forerun.search.board.requested import TreeRow
 from forerun.search.board.rows import NO_LAUNCH_MARK, Row
+from forerun.search.explore.planned.cuts import cuts_of, devices_of
+from forerun.search.explore.planned.dynamic_program import best_paths
+from forerun.search.explore.planned.options import Known, Pipeline, stage_plans, transfers_of
 from forerun.search.explore.planned.plan import Plan, plan_tree
-from forerun.search.explore.planned.planning import plans_of
 from forerun.search.explore.trees.descents import LEAST, check_objective
 from forerun.search.explore.trees.named_trees import row_of_tree
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.scorer import OnProgress
 from forerun.search.request.setting import Setting
+from forerun.simulator.core.stage_options import STAGE_AXES, StageOptions, stage_costs
 from forerun.simulator.events.trees import simulate_tree
+from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
+from forerun.spaces.strategies import Recompute, StrategySpace
 from forerun.spaces.trees import TreeError, flat_of, legal_tree, model_layers, resolve_tree, tree_yaml
+from forerun.spaces.units import format_seconds
+
+DEEPEST = 16
+"""Most stages of a planned pipeline: deeper ones have many microbatches and similar stages."""
+SLACK = 1.05
+"""Factor over the best plan up to which plans are kept: closed forms differ from the event level by a few per cent."""
+ALIKE = 2
+"""Number of kept plans per pipeline: they differ little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divided:
+    """Pipelines of all depths with one number of microbatches, and a lower bound of their plans."""
+
+    pipelines: tuple[Pipeline, ...]
+    least_s: float
+
+
+def plans_of(
+    space: StrategySpace, gpus: int, kept: int, on_progress: OnProgress | None = None, *, depths: Sequence[int] = ()
+) -> tuple[list[Plan], int]:
+    """Return the ``kept`` best plans on ``gpus`` devices, and the number of planned pipelines.
+
+    ``depths``: numbers of stages, () for all up to ``DEEPEST``.
+    """
+    found: list[Plan] = []
+    known: Known = {}
+    order = sorted(_divided(space, gpus, depths), key=lambda one: one.least_s)
+    total, done = sum(len(one.pipelines) for one in order), 0
+    for divided in order:
+        if found and divided.least_s > SLACK * found[0].seconds:
+            break
+        transfers_s = [transfers_of(pipeline, known) for pipeline in divided.pipelines]
+        for number, plans in enumerate(stage_plans(divided.pipelines, transfers_s)):
+            if on_progress is not None:
+                best = f"best {format_seconds(found[0].seconds)}" if found else ""
+                on_progress("planning stages", done, total, best)
+            done += 1
+            within_s = SLACK * found[0].seconds if found else np.inf
+            for path in best_paths(plans, transfers_s[number], within_s)[:ALIKE]:
+                stages = tuple(plans[option] for option in path.options)
+                found.append(Plan(microbatches=plans.pipeline.microbatches, stages=stages, seconds=path.seconds))
+            found = sorted(found, key=lambda plan: plan.seconds)[:kept]
+            found = [plan for plan in found if plan.seconds <= SLACK * found[0].seconds]
+    return found, done
+
+
+def _divided(space: StrategySpace, gpus: int, depths: Sequence[int]) -> Iterator[Divided]:
+    """Yield the possible pipelines by their microbatches."""
+    context = space.context
+    deepest = min(gpus, context.model.layer_count, DEEPEST) if context.framework.legality.pipeline_parallel else 1
+    for microbatches in divisors(context.workload.global_batch):
+        found = []
+        for pp in depths or range(1, deepest + 1):
+            cuts = tuple(cuts_of(space, gpus, pp, microbatches)) if pp <= microbatches else ()
+            if cuts:
+                found.append(Pipeline(space=space, cuts=cuts, gpus=gpus, pp=pp, microbatches=microbatches))
+        if found:
+            yield Divided(pipelines=tuple(found), least_s=_least_s(found))
+
+
+def _least_s(pipelines: Sequence[Pipeline]) -> float:
+    """Return a lower bound of all plans, in s.
+
+    The bound runs all layers at the rate of the most efficient cut per device, and one microbatch through stages of the
+    fastest cut.
+    """
+    cuts = sorted({replace(cut, pp=1) for pipeline in pipelines for cut in pipeline.cuts}, key=str)
+    first = pipelines[0]
+    degrees = {axis: np.array([float(getattr(cut, axis)) for cut in cuts]) for axis in STAGE_AXES}
+    ends = np.zeros(len(cuts), dtype=np.int64)
+    whole = StageOptions(
+        number=ends, start=ends, end=ends + first.layers, kind=ends + int(Recompute.NONE), some=ends - 1
+    )
+    time_s = stage_costs(first.context, whole, degrees).time_s
+    pace_s = float((time_s * np.array(list(map(devices_of, cuts)))).min()) / first.gpus
+    return (first.microbatches - 1) * pace_s + float(time_s.min())
+
 
 KEPT = 12
 """Number of simulated plans, best by closed form, which differs from the event level by a few per cent."""

@@ -7,8 +7,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from forerun.search.explore.samplers.local_sampler import LocalSampler
-from forerun.search.explore.samplers.parameters import Word, parameters_of, strategy_of
-from forerun.search.explore.samplers.step_objective import StepObjective
+from forerun.search.explore.samplers.step_objective import StepObjective, Word, parameters_of, strategy_of
 from forerun.search.files.chosen_sampler import ChosenSampler
 from forerun.spaces.strategies import Strategy
 

@@ -7,8 +7,7 @@ from math import isfinite
 from typing import Any
 
 from forerun.search.explore.samplers.contract import Evaluation, Sampler, StorageFailedError
-from forerun.search.explore.samplers.parameters import parameters_of
-from forerun.search.explore.samplers.step_objective import excess_gib, facts_of
+from forerun.search.explore.samplers.step_objective import excess_gib, facts_of, parameters_of
 from forerun.search.files.studies import MEMORY, STRATEGY, constraints_of, finished, open_storage, quiet, reason
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Strategy, parse_strategy

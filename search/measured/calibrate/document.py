@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from forerun.search.files.documents import cost_model_version
 from forerun.search.files.row_yaml import RowDumper
-from forerun.search.files.version import cost_model_version
 from forerun.search.measured.calibrate.evidence_document import evidence_document, evidence_of
 from forerun.search.measured.calibrate.machine import Machine
 from forerun.search.measured.calibrate.memory_document import memory_document, memory_of

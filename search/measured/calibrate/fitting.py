@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from forerun.search.files.documents import cost_model_version
 from forerun.search.files.release import VERSION
-from forerun.search.files.version import cost_model_version
 from forerun.search.measured.calibrate.checking import profiled_runs
 from forerun.search.measured.calibrate.document import MOST_RUNS, Calibration, read_runs
 from forerun.search.measured.calibrate.machine import machine_of, measured_of, memory_runs_of, told_of_memory, usable

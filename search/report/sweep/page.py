@@ -9,8 +9,7 @@ from forerun.search.board.rows import TIGHT_MARK
 from forerun.search.board.sweeps import SweepFolder
 from forerun.search.figures.markup import Safe, joined, scrolled, table, tag
 from forerun.search.figures.plane import number, symbol_definitions
-from forerun.search.files.documents import versions
-from forerun.search.files.version import cost_model_version
+from forerun.search.files.documents import cost_model_version, versions
 from forerun.search.order.objectives import objective_named
 from forerun.search.report.scripted import Part, part, scripted_page
 from forerun.search.report.sweep.data import MOST_ROWS, Measure, SweepData, sweep_data

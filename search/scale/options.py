@@ -1,7 +1,8 @@
-"""Number of events of a curve's runs, with a limit for the default and one for requests of the event level."""
+"""Numbers of workers, settings of the gradient exchange and fidelity: their checks and defaults."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from forerun.simulator.modes import GradientProfile, ModeNetwork, TrainingMode
 from forerun.simulator.modes.curve import Fidelity
@@ -9,6 +10,60 @@ from forerun.simulator.modes.events.build import RING_WORKERS
 from forerun.simulator.modes.events.links import TURNS
 from forerun.simulator.modes.events.measure import DRAWS, LAYERS, STEPS
 from forerun.spaces.errors import RequestError
+
+
+def check_used(exchange: str, given: Mapping[str, Any], server_bytes_per_s: float | None) -> None:
+    """Check that all given settings belong to the requested exchange.
+
+    Raises
+    ------
+    RequestError
+        Servers are described without servers, or messages of an all-reduce without all-reduce.
+    """
+    if exchange != "all-reduce":
+        if "bucket_bytes" in given:
+            raise RequestError("--bucket is for all-reduces; servers take the gradient of each layer by itself")
+        return
+    usual = {"policy": "multiplexed", "placement": "even", "barrier": "step"}
+    settings = [name for name, value in usual.items() if given.get(name, value) != value]
+    settings += ["window"] * ("window_bytes" in given)
+    settings += ["bandwidth"] * (server_bytes_per_s is not None)
+    if settings:
+        raise RequestError(
+            f"--servers {','.join(settings)}: an all-reduce has no servers; add --mode sync-ps or async-ps"
+        )
+
+
+MOST_WORKERS = 4096
+
+
+def worker_counts(text: str) -> list[int]:
+    """Return the numbers of workers that ``8``, ``1,2,6`` or ``1..64`` (doubling, both ends) names.
+
+    Raises
+    ------
+    RequestError
+        Not such a text, or a number out of range.
+    """
+    low, dots, high = text.partition("..")
+    try:
+        if dots:
+            first, last = int(low), int(high)
+            found = [first]
+            while 0 < found[-1] * 2 < last:
+                found.append(found[-1] * 2)
+            found = [*found, last] if last > first else [first, last]
+            if last < first:
+                raise RequestError(f"a range of workers grows, but got {text}; write {last}..{first}")
+        else:
+            found = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(f"workers are like 8, 1,2,6 or 1..64, but got {text!r}") from None
+    for count in found:
+        if not 1 <= count <= MOST_WORKERS:
+            raise RequestError(f"workers are 1 to {MOST_WORKERS}, but got {count}")
+    return sorted(set(found))
+
 
 SOON = {"all-reduce": 200_000, "parameter-server": 600_000}
 """Most tasks of all runs of a curve for which the event level is the default: two to four seconds. Rings and buckets
@@ -27,8 +82,10 @@ def fidelity_of(
 ) -> Fidelity:
     """Return the requested fidelity, else both if events take only seconds; ``defaults`` records the default.
 
-    Raises:
-        RequestError: events are requested, and their number exceeds ``MOST_TASKS``.
+    Raises
+    ------
+    RequestError
+        Events are requested, and their number exceeds ``MOST_TASKS``.
     """
     tasks = sum(event_tasks(profile, replace(mode, workers=count), network) for count in set(workers))
     if asked is not None:
