@@ -5,51 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from forerun.spaces.documents.package_data import package_text
+from forerun.spaces.documents.package_data import package_text, package_yaml
 from forerun.spaces.errors import RequestError, nearest
 
-# One meaning, several spellings: `attribute_map` of transformers, and names used by model repositories.
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "hidden_size": ("n_embd", "n_embed", "d_model", "dim", "emb_dim", "embedding_dim", "vt_hidden_size"),
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "num_blocks", "depth", "vt_num_hidden_layers"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads", "vt_num_attention_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "num_query_groups", "num_attention_groups", "kv_n_heads"),
-    "head_dim": ("dim_head", "d_head", "d_kv", "kv_channels"),
-    "intermediate_size": (
-        "n_inner",
-        "block_ff_dim",
-        "ffn_hidden_size",
-        "ffn_dim",
-        "d_ff",
-        "d_inner",
-        "dim_ff",
-        "vt_intermediate_size",
-    ),
-    "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
-    "num_local_experts": ("num_experts", "n_routed_experts", "moe_num_experts"),
-    "num_experts_per_tok": (
-        "experts_per_token",
-        "moe_topk",
-        "moe_k",
-        "moe_top_k",
-        "num_experts_per_token",
-        "top_k_experts",
-    ),
-    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
-    "shared_expert_intermediate_size": (
-        "moe_shared_expert_intermediate_size",
-        "shared_intermediate_size",
-        "moe_shared_expert_hidden_size",
-        "shared_experts_intermediate_size",
-    ),
-    "moe_intermediate_size": ("expert_ffn_hidden_size", "expert_dim"),
-    "first_k_dense_replace": ("num_dense_layers", "moe_layer_start_index", "n_dense_layers"),
-    "moe_layer_freq": ("moe_layer_interval",),
-    "tie_word_embeddings": ("tie_embedding",),
-    "n_group": ("num_expert_group",),
-    "sliding_window": ("sliding_window_size", "window_size", "attention_window_size"),
-    "num_nextn_predict_layers": ("mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers", "num_mtp_modules"),
-}
+ALIASES: Mapping[str, Sequence[str]] = package_yaml("forerun.spaces.models.huggingface", "data", "aliases.yaml")
+"""Further spellings of a field."""
 LARGEST_SIZE = 2**31
 MOST_LAYERS = 10_000
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
-from forerun.spaces.models.huggingface.towers import Image, square
+from forerun.spaces.models.huggingface.towers import square
 from forerun.spaces.models.mixers import Attention, Convolution, Convolutions
 from forerun.spaces.models.model import FeedForward, Layer, Model, joined
 
@@ -165,28 +165,6 @@ def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE
         raise RequestError(f"{fields.source}: its lists of stages do not fit together ({error})") from error
     fields.accept(*known, *_UNUSED)
     return pyramid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PyramidTower:
-    """An encoder made by ``build``; ``image``: default side of the image; others as in ``PyramidClassifier``."""
-
-    build: Build
-    image: int = IMAGE
-    norms: int = 0
-    harmless: tuple[str, ...] = ()
-
-    def read(self, fields: Fields) -> Image:
-        """Make the encoder of a configuration."""
-        net = built(self.build, fields, self.harmless, self.image)
-        outside = net.outside + self.norms * net.channels
-        return Image(
-            width=net.channels,
-            layers=joined(net.layers),
-            outside=outside,
-            patch_inputs=0,
-            patches=net.positions,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Image encoders: a stack of equal layers over the patches of an image."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.decoder import Switch
@@ -24,6 +24,10 @@ class Image:
     outside: int
     patch_inputs: int
     patches: int
+
+
+Encoder: TypeAlias = Callable[[Fields], Image]
+"""Function that makes the encoder of a configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,15 @@ from functools import cache
 from types import MappingProxyType
 
 from forerun.spaces.errors import RequestError
+from forerun.spaces.models.huggingface.families.audio_encoders import AUDIO_ENCODERS
 from forerun.spaces.models.huggingface.families.classifiers import Classifier, classifiers
 from forerun.spaces.models.huggingface.families.encoder_decoders import encoder_decoders
+from forerun.spaces.models.huggingface.families.image_encoders import IMAGE_ENCODERS
 from forerun.spaces.models.huggingface.families.part_readers import Reader, encoders, text_defaults, text_reader, texts
 from forerun.spaces.models.huggingface.fields import Fields
 from forerun.spaces.models.huggingface.formulas import linear
 from forerun.spaces.models.huggingface.tables import decoders, token_encoders, towers
-from forerun.spaces.models.huggingface.towers import Image, Tower
+from forerun.spaces.models.huggingface.towers import Image
 from forerun.spaces.models.model import Attention, Layer, Model
 
 
@@ -28,6 +30,10 @@ def _decoders() -> Mapping[str, Reader]:
         "trocr": encoder_decoders()["trocr"],
         "mbart": encoder_decoders()["_mbart_decoder"],
     }
+
+
+_WITHOUT_POOLER = {**IMAGE_ENCODERS, **AUDIO_ENCODERS}
+"""Encoders that are no plain stack, which alone has a pooler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +82,10 @@ class CrossAttending:
         kind = str(part.values.get("model_type", self.encoder))
         kind = self.encoder if kind == fields.raw("model_type") else kind
         classifier = classifiers().get(kind)
-        tower = classifier.tower if isinstance(classifier, Classifier) else encoders().get(kind)
-        if tower is not None:
-            image = tower.read(part)
-            pooler = (image.width + 1) * image.width if self.pooled and isinstance(tower, Tower) else 0
+        read = classifier.tower.read if isinstance(classifier, Classifier) else encoders().get(kind)
+        if read is not None:
+            image = read(part)
+            pooler = (image.width + 1) * image.width if self.pooled and kind not in _WITHOUT_POOLER else 0
             return image, pooler
         reader = token_encoders().get(kind)
         if reader is None:

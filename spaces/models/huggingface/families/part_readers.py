@@ -11,7 +11,7 @@ from forerun.spaces.models.huggingface.families.image_encoders import IMAGE_ENCO
 from forerun.spaces.models.huggingface.families.irregular_decoders import IRREGULAR
 from forerun.spaces.models.huggingface.fields import Fields, class_defaults
 from forerun.spaces.models.huggingface.tables import decoders, public, token_encoders, towers
-from forerun.spaces.models.huggingface.towers import Image
+from forerun.spaces.models.huggingface.towers import Encoder, Image
 from forerun.spaces.models.model import Model
 
 
@@ -50,17 +50,10 @@ def text_defaults(model_type: str) -> Mapping[str, Any]:
     return {**class_defaults(model_type), **getattr(family, "defaults", {})}
 
 
-class Encoder(Protocol):
-    """A family of encoders, made from the fields of a configuration."""
-
-    def read(self, fields: Fields) -> Image:
-        """Make the encoder of a configuration."""
-
-
 @cache
 def encoders() -> Mapping[str, Encoder]:
     """Return the image and audio encoders that may precede a language model, by model type."""
-    return {**public(towers()), **IMAGE_ENCODERS, **AUDIO_ENCODERS}
+    return {kind: tower.read for kind, tower in public(towers()).items()} | {**IMAGE_ENCODERS, **AUDIO_ENCODERS}
 
 
 def read_encoder(part: Fields, kind: str, source: str) -> Image:
@@ -73,4 +66,4 @@ def read_encoder(part: Fields, kind: str, source: str) -> Image:
     """
     if kind not in encoders():
         raise RequestError(f"{source}: forerun has no encoder of the type {kind[:60]!r}")
-    return encoders()[kind].read(part)
+    return encoders()[kind](part)
