@@ -61,10 +61,8 @@ def without_secrets(text: str) -> str:
 
 
 def _host_of(rest: str) -> str:
-    """Return the host from the text after a scheme, with a mark for omitted parts.
-
-    Where a password may contain the characters that end a host, no host is certain.
-    """
+    """Return the host from the text after a scheme, with a mark for omitted parts."""
+    # Where a password may contain the characters that end a host, no host is certain.
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if rest.count("@") > authority.count("@") or authority.count("@") > 1:
         return "…"

@@ -137,10 +137,8 @@ def _fastest_first(placements: list[RolloutPlacement]) -> tuple[RolloutPlacement
 
 
 def _counts(context: Context, gpus: int) -> list[int]:
-    """Return the numbers of training GPUs to search.
-
-    They are whole nodes, or any number on a single node; the number of all GPUs is the colocated case.
-    """
+    """Return the numbers of training GPUs to search."""
+    # Whole nodes, or any number on a single node; the number of all GPUs is the colocated case.
     node = context.cluster.devices_per_node
     unit = node if gpus > node else 1
     counts = list(range(unit, gpus, unit))
@@ -169,11 +167,10 @@ def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> Rollo
 def _reload_s(context: Context, row: Row) -> float:
     """Return the seconds to move a trainer's parameters and optimizer states to host memory and back.
 
-    It is 0 if they leave enough memory for an engine (``ENGINE_SHARE``).
-
     Raises:
         RequestError: they do not, and the cluster has no rate of host links.
     """
+    # Nothing moves if the states leave enough memory for an engine (``ENGINE_SHARE``).
     states_bytes = GIB * (row.memory_gib["parameters"] + row.memory_gib["optimizer"])
     if states_bytes <= (1 - ENGINE_SHARE) * context.cluster.device.memory_bytes:
         return 0.0
@@ -181,10 +178,8 @@ def _reload_s(context: Context, row: Row) -> float:
 
 
 def _weights_s(context: Context, gpus: int) -> float:
-    """Compute the seconds to bring the weights in 16 bit to every node.
-
-    Its devices receive a share each, then gather them.
-    """
+    """Compute the seconds to bring the weights in 16 bit to every node."""
+    # The devices of a node receive a share each, then gather them.
     node = min(context.cluster.devices_per_node, gpus)
     size, nodes = 2.0 * parameter_count(context.model), gpus / node
     across = collective_time_s(context.cluster, "broadcast", size / node, nodes, node) if nodes > 1 else 0.0

@@ -133,11 +133,9 @@ class LeastStep:
         return passes_per_step
 
     def _filled(self, table: StrategyTable, kin: Sequence[str] = ()) -> NDArray[np.intp]:
-        """Return the number [N] of every candidate's combination of layer axes, with its times cached.
-
-        For missing ones, combinations that differ only in the axes ``kin`` are computed as well: other slices need
-        them, and many cost little more than a few.
-        """
+        """Return the number [N] of every candidate's combination of layer axes, with its times cached."""
+        # For missing ones, combinations that differ only in the axes ``kin`` are computed as well: other slices need
+        # them, and many cost little more than a few.
         key = self._keys(table)
         new = np.flatnonzero(np.isnan(self._passes_s[key]))
         if len(new):

@@ -187,10 +187,8 @@ def _power_ratio(device: Device, lender: str) -> float:
 
 
 def _vector_ratio(device: Device, lender: str) -> float:
-    """Return the arithmetic of a unit of ``device`` relative to ``lender``.
-
-    Units of other vendors are a few matrix engines: their vector units are assumed to have the lender's total rate.
-    """
+    """Return the arithmetic of a unit of ``device`` relative to ``lender``."""
+    # Units of other vendors are a few matrix engines: their vector units are assumed to have the lender's total rate.
     usual = _catalogued(lender)
     same = device.vendor == usual.vendor
     return 1.0 if same else max(usual.compute_units / device.compute_units, 1.0)

@@ -149,10 +149,8 @@ def gemm_surface_s(
 
 
 def _overlapped(one: Floats, other: Floats) -> Floats:
-    """Join two times that overlap, but not fully when they are similar: the norm of order four.
-
-    Products and square roots are rounded exactly, so the result does not depend on the length of the array.
-    """
+    """Join two times that overlap, but not fully when they are similar: the norm of order four."""
+    # Products and square roots are rounded exactly, so the result does not depend on the length of the array.
     one_squared, other_squared = one * one, other * other
     joined: Floats = np.sqrt(np.sqrt(one_squared * one_squared + other_squared * other_squared))
     return joined

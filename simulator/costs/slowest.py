@@ -104,10 +104,8 @@ def _share_done(values: Floats, factor: float, grid: Floats) -> Floats:
 
 
 def _at_least(wait_for: int, workers: int, done: Sequence[tuple[Floats, int]]) -> Floats:
-    """Return the probability that at least ``wait_for`` workers are done (Poisson binomial), at every time.
-
-    The largest group of equal workers is binomial; the others are added one by one.
-    """
+    """Return the probability that at least ``wait_for`` workers are done (Poisson binomial), at every time."""
+    # The largest group of equal workers is binomial; the others are added one by one.
     from scipy.special import betainc
 
     (share, count), *others = sorted(done, key=lambda group: -group[1])

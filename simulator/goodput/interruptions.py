@@ -189,11 +189,9 @@ def _without_failures(reliability: Reliability, *, write_s: float, step_s: float
 
 
 def _short_of_nodes(reliability: Reliability, *, failures_per_s: float) -> float:
-    """Return the share of time with more nodes in repair than spares.
-
-    Nodes in repair are Poisson distributed (M/G/infinity queue). Failures are assumed to continue while the job waits,
-    so the share is an upper bound.
-    """
+    """Return the share of time with more nodes in repair than spares."""
+    # Nodes in repair are Poisson distributed (M/G/infinity queue). Failures are assumed to continue while the job
+    # waits, so the share is an upper bound.
     if reliability.spare_nodes is None:
         return 0.0
     from scipy.stats import poisson

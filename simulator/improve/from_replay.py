@@ -114,12 +114,11 @@ def _exchanged(
 def _reductions(graph: ReplayGraph, place: int, step: int) -> tuple[list[int], tuple[int, ...]]:
     """Return the reductions of a step's gradients in order, and their ranks.
 
-    Of several groups of ranks (tensor and data parallel) it is the group whose reductions have the bytes of all
-    gradients, where the trace has their bytes.
-
     Raises:
         RequestError: there is no such reduction.
     """
+    # Of several groups of ranks (tensor and data parallel) it is the group whose reductions have the bytes of all
+    # gradients, where the trace has their bytes.
     trace = graph.traces[place]
     between: dict[int, tuple[int, ...]] = {}
     for one in graph.matching.exchanges:
@@ -224,10 +223,8 @@ def own_gradients(trace: RankTrace, graph: ReplayGraph, place: int, step: int) -
 def _ops(
     pieces: list[tuple[float, float, str]], took: list[float], holder: list[int], gradients: Floats, forward_s: float
 ) -> tuple[tuple[Op, ...], list[int]]:
-    """Return the operators in forward order, and the operator of each gradient.
-
-    The forward pass only shifts the backward pass: it is one operator, before all others.
-    """
+    """Return the operators in forward order, and the operator of each gradient."""
+    # The forward pass only shifts the backward pass: it is one operator, before all others.
     count = len(pieces)
     size = np.zeros(count)
     np.add.at(size, np.array(holder, dtype=np.int64), gradients)

@@ -234,10 +234,8 @@ def _backward(flow: _Flow, operator: CutOperator, input_gradients: bool) -> None
 
 
 def _gradient(flow: _Flow, operator: CutOperator, operand: Operand) -> None:
-    """Add the transfers that bring one contribution to the gradient of a tensor to its layout.
-
-    Nothing is added if another consumer, later in the backward pass, contributes to it in the same layout.
-    """
+    """Add the transfers that bring one contribution to the gradient of a tensor to its layout."""
+    # Nothing is added if another consumer, later in the backward pass, contributes to it in the same layout.
     made = flow.layout(operator, operand, summed=True)
     consumers = flow.graph.consumers[operand.name]
     for other in consumers[: consumers.index(operator)]:

@@ -203,11 +203,9 @@ class OperatorCosts:
         return forward + bias_forward, np.where(first, 0.0, gradient), weight + bias_weight
 
     def _biases(self, operators: Sequence[Operator], outputs: Floats) -> tuple[Floats, Floats]:
-        """Seconds of passes over the ``outputs`` [K, U] that add a bias and that sum its gradient.
-
-        Only convolutions have these passes; direct kernels of groups add the bias themselves, and products of linear
-        layers do both.
-        """
+        """Seconds of passes over the ``outputs`` [K, U] that add a bias and that sum its gradient."""
+        # Only convolutions have these passes; direct kernels of groups add the bias themselves, and products of linear
+        # layers do both.
         biased = np.array([o.bias and o.kind is not Kind.LINEAR for o in operators])
         if self.profile.fuses_elementwise or not biased.any():
             return np.zeros_like(outputs), np.zeros_like(outputs)

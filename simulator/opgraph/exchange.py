@@ -158,10 +158,8 @@ def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
 
 
 def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
-    """Seconds to gather the input of the tail, which runs in full on every device.
-
-    Devices store only their parts: inputs of a convolution are gathered again for its backward pass.
-    """
+    """Seconds to gather the input of the tail, which runs in full on every device."""
+    # Devices store only their parts: inputs of a convolution are gathered again for its backward pass.
     starts = tail_N[rows].astype(np.int64)
     reads_of = {int(start): _tail_reads(context.model, int(start)) for start in set(starts)}
     forward, repeated = np.array([reads_of[int(start)] for start in starts]).T
@@ -190,10 +188,8 @@ def _tail_reads(model: GraphModel, start: int) -> tuple[float, float]:
 
 
 def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
-    """Return seconds forward, backward by operator, and calls.
-
-    Filter split: outputs gathered, input gradients summed. Channel split: outputs summed, input gradients gathered.
-    """
+    """Return seconds forward, backward by operator, and calls."""
+    # Filter split: outputs gathered, input gradients summed. Channel split: outputs summed, input gradients gathered.
     layers, parts = context.layers, c.parts_N[rows, None]
     counts = np.bincount(layers.kind_of_L, minlength=len(layers.distinct))
     weighted = [number for number, operator in enumerate(layers.distinct) if operator.kind in WEIGHTED]
@@ -245,10 +241,8 @@ def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarra
 
 
 def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:
-    """Elements per sample of the inputs of linear layers, and of the outputs of a run of them.
-
-    The model's input is not counted: it is loaded onto the devices that read it.
-    """
+    """Elements per sample of the inputs of linear layers, and of the outputs of a run of them."""
+    # The model's input is not counted: it is loaded onto the devices that read it.
     inputs = [o.input_elements for o in model.operators if o.kind is Kind.LINEAR and o.inputs]
     read = {name for o in model.operators if o.name not in model.linear_runs for name in o.inputs}
     return inputs, [o.output_elements for o in model.operators if o.name in model.linear_runs and o.name in read]
@@ -257,11 +251,9 @@ def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:
 def _mixed_s(
     context: GraphContext, c: Candidates, rows: np.ndarray, inputs: list[int], outputs: list[int]
 ) -> tuple[Floats, Floats]:
-    """Seconds forward and backward of each linear layer that reads another, split by filter over all replicas.
-
-    Samples are split, so inputs are gathered for each pass and their gradients scattered; the output of the run is sent
-    to the devices of its samples, and its gradient back.
-    """
+    """Seconds forward and backward of each linear layer that reads another, split by filter over all replicas."""
+    # Samples are split, so inputs are gathered for each pass and their gradients scattered; the output of the run is
+    # sent to the devices of its samples, and its gradient back.
     ranks, local = c.replicas_N[rows, None], c.local_N[rows, None] * context.width
 
     def seconds(kind: Collective, elements: list[int], size: Floats) -> Floats:
@@ -275,10 +267,8 @@ def _mixed_s(
 
 
 def _table_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
-    """Seconds per direction of the exchange of looked-up rows between devices of tables and devices of samples.
-
-    All wait for the device with most tables, which sends the rows of every sample.
-    """
+    """Seconds per direction of the exchange of looked-up rows between devices of tables and devices of samples."""
+    # All wait for the device with most tables, which sends the rows of every sample.
     replicas = c.replicas_N[rows]
     most = [sum(t.output_elements for t in fullest_tables(context.model, int(count))) for count in replicas]
     size = c.local_N[rows] * replicas * np.array(most, dtype=np.float64) * context.width

@@ -93,7 +93,7 @@ def fill(filling: Filling, sizes_NL: Floats, backward_NL: Floats) -> Messages:
     every = np.arange(rows)
     for size, now in zip(size_NL.T[::-1], now_NL.T[::-1], strict=True):
         wanted = size > 0
-        # ``Filling.buckets`` for all rows at once: ``held`` is the fill of the current bucket, ``full`` its bound
+        # ``Filling.buckets`` for all rows at once: ``filled`` is the fill of the current bucket, ``full`` its bound
         # (smaller for the first), ``number`` the started buckets minus one.
         over = filled + size > full if filling.strict else filled >= full
         begins = wanted & ((number < 0) | over)

@@ -134,10 +134,8 @@ def _port_loads(cluster: Cluster, groups: NDArray[np.int64]) -> Mapping[tuple[ob
 
 
 def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[object, ...], float]]:
-    """Return the shared ports of a connection, each with its rate.
-
-    By level, they are the links that leave the inner group; for a network, the routes of both ends to it.
-    """
+    """Return the shared ports of a connection, each with its rate."""
+    # By level, they are the links that leave the inner group; for a network, the routes of both ends to it.
     number = next(
         (n for n, level in enumerate(cluster.levels) if source // level.size == target // level.size),
         len(cluster.levels) - 1,
@@ -157,10 +155,8 @@ def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[objec
 def _way(
     spec: ClusterSpec, device: int, direction: str, rail: int | None
 ) -> tuple[list[tuple[tuple[object, ...], float]], int]:
-    """Return the shared ports between a device and the network, and the NIC: PCIe switch, link between sockets.
-
-    A receiver uses the NIC of the sender's ``rail`` where its socket has it, otherwise its own.
-    """
+    """Return the shared ports between a device and the network, and the NIC: PCIe switch, link between sockets."""
+    # A receiver uses the NIC of the sender's ``rail`` where its socket has it, otherwise its own.
     assert spec.network is not None
     (node, local), host, network = divmod(device, spec.devices_per_node), spec.host, spec.network
     if network.direct:

@@ -86,10 +86,8 @@ def split_space(context: GraphContext, counts: Sequence[int], modes: Sequence[Mo
 
 
 def _in_segments(context: GraphContext, legal: Sequence[Split]) -> list[Split]:
-    """Divide splits that do not fit into the fewest segments that fit, at least doubled, or into single samples.
-
-    Pipelines already have segments, and splits that fit in some form are left unchanged.
-    """
+    """Divide splits that do not fit into the fewest segments that fit, at least doubled, or into single samples."""
+    # Pipelines already have segments, and splits that fit in some form are left unchanged.
     most: dict[Split, int] = {}
     fitting: set[Split] = set()
     flat = [split for split in legal if split.mode is not Mode.PIPELINE]

@@ -50,11 +50,9 @@ def _grid(operator: Operator, grid: Sequence[int]) -> dict[str, int]:
 
 
 def _product_axis(operator: Operator, split: Split) -> str:
-    """Return the axis of a product with a weight that filter or channel splits cut.
-
-    Other operators are repeated, and so are operators with fewer units than parts: the last layer's filters, the
-    channels of the data.
-    """
+    """Return the axis of a product with a weight that filter or channel splits cut."""
+    # Other operators are repeated, and so are operators with fewer units than parts: the last layer's filters, the
+    # channels of the data.
     if operator.kind not in WEIGHTED:
         return "replicate"
     if split.mode is Mode.FILTER:

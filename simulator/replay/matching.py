@@ -104,11 +104,9 @@ def _exchange(
 def _by_turns(
     traces: Sequence[RankTrace], places: dict[int, int], unknown: list[list[tuple[int, SpanMessage]]]
 ) -> tuple[list[MatchedMessage], int]:
-    """Match messages of unknown groups.
-
-    Of all groups whose members have the same operation and size next, take the group whose members end closest
-    together.
-    """
+    """Match messages of unknown groups."""
+    # Of all groups whose members have the same operation and size next, take the group whose members end closest
+    # together.
     queues = [deque(one) for one in unknown]
     groups = list(dict.fromkeys(ranks for trace in traces for ranks in trace.groups))
     made, lost = [], 0

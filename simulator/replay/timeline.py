@@ -47,10 +47,8 @@ def _events(result: Replay) -> Iterator[dict[str, Any]]:
 
 
 def _queues(result: Replay, lane_of: dict[int, tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    """Yield, for every lane, the number of launched or called spans that have not started.
-
-    Such spans are kernels after a running one, or messages that wait for others or for other ranks.
-    """
+    """Yield, for every lane, the number of launched or called spans that have not started."""
+    # Such spans are kernels after a running one, or messages that wait for others or for other ranks.
     graph, run = result.graph.graph, result.run
     called_s = np.full(len(graph.kind), np.inf)
     for task, later in enumerate(graph.successors):

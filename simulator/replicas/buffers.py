@@ -72,12 +72,11 @@ def _unit_bytes(context: Context, counts: StageParameters, zero: Floats, layers:
 
     The result has the permanent buffers, further ones during a layer's backward pass, further ones at its end, and the
     peak allocations of the gather and the reduction stream.
-
-    A layer is a unit; embedding and head (the ends) together are another. The last layer and, unless they are dropped
-    after the forward pass, the ends are gathered at the loss. The backward pass has the ends, the next layer, a third
-    layer where it is copied out of its gather buffer, the gradients of a layer and their reduction buffer. The
-    gradients of the ends are reduced at its end.
     """
+    # A layer is a unit; embedding and head (the ends) together are another. The last layer and, unless they are dropped
+    # after the forward pass, the ends are gathered at the loss. The backward pass has the ends, the next layer, a third
+    # layer where it is copied out of its gather buffer, the gradients of a layer and their reduction buffer. The
+    # gradients of the ends are reduced at its end.
     profile, width = context.framework, activation_bytes(context.workload.precision)
     cut, reduced = zero == 3, zero >= 2
     inside = (counts.dense + counts.expert - counts.outside) / layers

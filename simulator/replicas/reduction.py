@@ -345,11 +345,9 @@ def _unit_gradient_bytes(context: Context) -> float:
 
 
 def _copy_s(context: Context, replicas: Replicas) -> Floats:
-    """Compute the seconds per microbatch of copies of units, [D], kernels that delay computation.
-
-    Slices are cast for each pass that gathers them, and copied out of the gathered buffer; gradients are copied into
-    the reduction buffer in its type, and the result is added to the fp32 slices.
-    """
+    """Compute the seconds per microbatch of copies of units, [D], kernels that delay computation."""
+    # Slices are cast for each pass that gathers them, and copied out of the gathered buffer; gradients are copied into
+    # the reduction buffer in its type, and the result is added to the fp32 slices.
     profile = context.framework
     if profile.unit_parameters != "each":
         return np.zeros_like(replicas.dp)

@@ -54,11 +54,9 @@ def resolve_framework(name: str) -> FrameworkProfile:
 
 
 def _profile(name: str, data: Mapping[str, Any]) -> FrameworkProfile:
-    """Return the profile of a file.
-
-    The parts are the profile that the file is ``like``, its switches (unnamed switches have their settings without a
-    flag), and its fields.
-    """
+    """Return the profile of a file."""
+    # The parts are the profile that the file is ``like``, its switches (unnamed switches have their settings without a
+    # flag), and its fields.
     stated = _tupled(data)
     settings = {switch: as_word(setting) for switch, setting in (stated.pop("switches", None) or {}).items()}
     like, legality = stated.pop("like", None), stated.pop("legality", {})

@@ -135,11 +135,9 @@ def parse_lora(text: str) -> tuple[int, tuple[str, ...]]:
 def _told(
     model: Model, frozen: tuple[str, ...], rank: int, targets: tuple[str, ...], embedding: bool
 ) -> tuple[Layer, ...]:
-    """Return the layers of a model, each with its trained part.
-
-    A layer without trained parameters passes gradients on if anything before it is trained; the ``embedding`` feeds all
-    layers except those with their own tokens (images).
-    """
+    """Return the layers of a model, each with its trained part."""
+    # A layer without trained parameters passes gradients on if anything before it is trained; the ``embedding`` feeds
+    # all layers except those with their own tokens (images).
     layers, earlier = [], False
     for layer in model.layers:
         trains: Trains = "all"

@@ -135,11 +135,9 @@ def _feed_forward(mlp: FeedForward, tokens: Mapping[str, int], hidden: int) -> l
 
 
 def _experts(mixture: MixtureOfExperts, tokens: Mapping[str, int], hidden: int) -> list[CutOperator]:
-    """Routed experts on evenly spread tokens: a token's ``top_k`` copies are assigned to the slots of all experts.
-
-    A token's slot is known only at run time, so no tensor connects the two sides: ``routed`` and ``combined`` are
-    inputs of the graph.
-    """
+    """Routed experts on evenly spread tokens: a token's ``top_k`` copies are assigned to the slots of all experts."""
+    # A token's slot is known only at run time, so no tensor connects the two sides: ``routed`` and ``combined`` are
+    # inputs of the graph.
     routed = tokens["batch"] * tokens["sequence"] * mixture.top_k
     if routed % mixture.experts:
         raise RequestError(f"{routed} routed tokens do not spread evenly over {mixture.experts} experts")

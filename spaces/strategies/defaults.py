@@ -72,11 +72,9 @@ def _tensor_degrees(context: Context, devices: Sequence[int]) -> tuple[int, ...]
 
 
 def _recompute(context: Context) -> tuple[int, ...]:
-    """Return the framework's choices of recompute, and cheap combinations of modules.
-
-    The combinations are norms, activations of experts and latent up-projections together, and the same with entire
-    mixtures.
-    """
+    """Return the framework's choices of recompute, and cheap combinations of modules."""
+    # The combinations are norms, activations of experts and latent up-projections together, and the same with entire
+    # mixtures.
     legality, applies = context.framework.legality, modules_of(context)
     offered = {MODULES[name] for name in legality.recompute_modules}
     cheap = sum(offered & {m for m in (Recompute.LAYERNORM, Recompute.MOE_ACT, Recompute.MLA_UP_PROJ) if m & applies})
@@ -86,11 +84,9 @@ def _recompute(context: Context) -> tuple[int, ...]:
 
 
 def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
-    """Return all replicas, and the largest set of replicas that divides each large GPU count.
-
-    Smaller sets are included where gradients or parameters can be sharded: with optimizer states alone they were never
-    much faster.
-    """
+    """Return all replicas, and the largest set of replicas that divides each large GPU count."""
+    # Smaller sets are included where gradients or parameters can be sharded: with optimizer states alone they were
+    # never much faster.
     if max(context.framework.legality.partial_zero, default=0) < 2:
         return (ALL_REPLICAS,)
     sets = {max(d for d in divisors(n) if d <= LARGEST_SET) for n in gpus if n >= SETS_FROM}
@@ -98,11 +94,9 @@ def _sharing(context: Context, gpus: Sequence[int]) -> tuple[int, ...]:
 
 
 def _virtual_stages(layers: int, extra: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of virtual stages that suit some pipeline depth.
-
-    The numbers divide the number of layers plus ``extra`` ones (embedding, head and prediction block, which may count
-    as layers).
-    """
+    """Return the numbers of virtual stages that suit some pipeline depth."""
+    # The numbers divide the number of layers plus ``extra`` ones (embedding, head and prediction block, which may count
+    # as layers).
     counts = {d for more in extra for d in divisors(layers + more) if d <= LARGEST_VPP}
     return tuple(sorted(counts | {1, 2}))
 

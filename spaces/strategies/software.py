@@ -276,13 +276,11 @@ def _tensor(c: Columns, x: Context) -> Mask:
 
 
 def _combined(c: Columns, x: Context) -> Mask:
-    """Mark candidates for which Megatron-core has the combined 1F1B schedule.
-
-    The schedule needs virtual stages in a pipeline, a pipeline if the model has a prediction block, and no graph of the
-    entire step (TransformerConfig.__post_init__). With no more microbatches than stages all forward passes run before
-    the first backward pass, and no two are combined. The schedule divides a layer between its mixer and its experts,
-    which hybrid models do not allow.
-    """
+    """Mark candidates for which Megatron-core has the combined 1F1B schedule."""
+    # The schedule needs virtual stages in a pipeline, a pipeline if the model has a prediction block, and no graph of
+    # the entire step (TransformerConfig.__post_init__). With no more microbatches than stages all forward passes run
+    # before the first backward pass, and no two are combined. The schedule divides a layer between its mixer and its
+    # experts, which hybrid models do not allow.
     alone = (c["pp"] == 1) & (not x.model.mtp_layers)
     return np.asarray(
         (c["ep"] > 1)

@@ -89,11 +89,10 @@ def _balanced(layers: int, stages: int) -> tuple[int, ...]:
 def _predicting(layers: int, stages: int) -> tuple[int, ...]:
     """Take ``PREDICTING`` layers from the last stage, and if it has one fewer, one from the first for the embedding.
 
-    Both cases are layouts of Megatron-Bridge's recipe of DeepSeek-V3: Et*4|(t*4|)*14tmL and Et|(tt|)*30mL.
-
     >>> _predicting(61, 16)[::5], _predicting(61, 32)[::31]
     ((4, 4, 4, 1), (1, 0))
     """
+    # Both cases are layouts of Megatron-Bridge's recipe of DeepSeek-V3: Et*4|(t*4|)*14tmL and Et|(tt|)*30mL.
     counts = [(layers + PREDICTING) // stages] * stages
     short = max(PREDICTING - counts[-1], 0)
     counts[-1] -= PREDICTING - short

@@ -45,12 +45,10 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
 
 
 def _degrees_of(graph: OperatorGraph, stage: Stage) -> Mapping[str, Mapping[str, int]]:
-    """Return the degrees of every cut operator of a stage.
-
-    Degrees are those of the tree, or taken from the cut of a neighbour's tensor, first of the inputs and second of the
-    readers. Other operators have no neighbour to follow. An operator that needs another's sum does not follow: the sum
-    is on all devices.
-    """
+    """Return the degrees of every cut operator of a stage."""
+    # Degrees are those of the tree, or taken from the cut of a neighbour's tensor, first of the inputs and second of
+    # the readers. Other operators have no neighbour to follow. An operator that needs another's sum does not follow:
+    # the sum is on all devices.
     members = {leaf.layer for leaf in stage.leaves if not leaf.compute.deal}
     degrees = {
         leaf.layer: leaf.compute.cut for leaf in stage.leaves if leaf.compute.cut is not None and not leaf.compute.deal
@@ -75,11 +73,9 @@ def _degrees_of(graph: OperatorGraph, stage: Stage) -> Mapping[str, Mapping[str,
 
 
 def _carried(degrees: Mapping[str, int], source: Operand, target: Operand) -> Mapping[str, int]:
-    """Return the ``degrees`` of the ``source`` of a tensor for its ``target``.
-
-    Degrees map dimension by dimension where both sides have equally many, otherwise by name; along other cuts the work
-    is repeated.
-    """
+    """Return the ``degrees`` of the ``source`` of a tensor for its ``target``."""
+    # Degrees map dimension by dimension where both sides have equally many, otherwise by name; along other cuts the
+    # work is repeated.
     same_rank = len(source.axes) == len(target.axes)
     partner = dict(zip(source.axes, target.axes, strict=True)) if same_rank else {name: name for name in target.axes}
     carried: dict[str, int] = {}

@@ -210,10 +210,8 @@ def _joined(leaves: tuple[Leaf, ...], strategies: Sequence[Strategy]) -> tuple[t
 
 
 def _whole(attention: Strategy, mlp: Strategy) -> Strategy | None:
-    """Return the strategy of a layer from its modules' strategies, None where these differ.
-
-    Experts belong to the MLP only, and recompute of the attention core to the attention only.
-    """
+    """Return the strategy of a layer from its modules' strategies, None where these differ."""
+    # Experts belong to the MLP only, and recompute of the attention core to the attention only.
     core = attention.recompute == Recompute.SELECTIVE and mlp.recompute == Recompute.NONE
     complete = replace(mlp, recompute=attention.recompute) if core else mlp
     return complete if replace(attention, ep=mlp.ep, etp=mlp.etp) == complete else None

@@ -78,11 +78,9 @@ class Routes:
     def _reach(
         self, source: int, begin: Hashable, end: Hashable | None, nodes: Collection[int] | None
     ) -> dict[Any, Any]:
-        """Return the predecessor of every place up to ``end``, in order of cost.
-
-        Places in ``nodes`` without an end are skipped, since no route passes through them; networkx's Dijkstra would
-        visit every link of a switch, thousands on a large cluster.
-        """
+        """Return the predecessor of every place up to ``end``, in order of cost."""
+        # Places in ``nodes`` without an end are skipped, since no route passes through them; networkx's Dijkstra would
+        # visit every link of a switch, thousands on a large cluster.
         heap: list[tuple[float, int, Any, Any]] = [(0.0, 0, begin, None)]
         before: dict[Any, Any] = {}
         added = 0

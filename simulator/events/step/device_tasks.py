@@ -92,11 +92,9 @@ class DeviceWriter:
         ]
 
     def _quiet(self) -> range:
-        """Return the places of the program without any replica traffic.
-
-        These places are after the first use of all parameters and before the first complete gradient. Transfers that
-        share nothing are cheaper to execute.
-        """
+        """Return the places of the program without any replica traffic."""
+        # These places are after the first use of all parameters and before the first complete gradient. Transfers that
+        # share nothing are cheaper to execute.
         order = self.order
         low = max(order.first.values()) + 1 if any(cost.gather_s for _, cost in self.traffic) else 0
         high = min(order.last.values()) if any(cost.reduce_s for _, cost in self.traffic) else order.length

@@ -163,10 +163,8 @@ def _parting(shorter: Sequence[StageOrder], longer: Sequence[StageOrder]) -> lis
 
 
 def _same_actions(one: StageOrder, other: StageOrder) -> int:
-    """Return the number of equal first actions of two programs of a device.
-
-    Actions from the last pass of a virtual stage on differ, because gradients are complete.
-    """
+    """Return the number of equal first actions of two programs of a device."""
+    # Actions from the last pass of a virtual stage on differ, because gradients are complete.
     pairs = zip(one.program, other.program, strict=False)
     same = next((place for place, (mine, its) in enumerate(pairs) if mine != its), one.length)
     return min(same, *one.last.values(), *other.last.values())

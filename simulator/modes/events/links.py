@@ -59,12 +59,10 @@ class ModeLinks:
         return last
 
     def _parts(self, size: float, layer: int) -> list[tuple[float, int]]:
-        """Cut a tensor into (bytes, priority), in the order of sending.
-
-        A connection sends one part at a time, and connections share a NIC evenly regardless of their remaining bytes,
-        as under TCP. Multiplexed tensors alternate with equal parts; windowed tensors all send their first bytes before
-        the rest.
-        """
+        """Cut a tensor into (bytes, priority), in the order of sending."""
+        # A connection sends one part at a time, and connections share a NIC evenly regardless of their remaining bytes,
+        # as under TCP. Multiplexed tensors alternate with equal parts; windowed tensors all send their first bytes
+        # before the rest.
         policy, window = self.mode.policy, self.mode.window_bytes
         if policy == "multiplexed":
             return [(size / TURNS, turn) for turn in range(TURNS)]

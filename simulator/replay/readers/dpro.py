@@ -293,10 +293,8 @@ class _Rank:
 
 
 def _causes(start: Floats, end: Floats, kind: Integers, stages: Sequence[tuple[str, str] | None]) -> Integers:
-    """Return the cause of every communication event's start, since the file names no producer.
-
-    The cause is the last ended operator before the event or the preceding stage of its tensor, whichever ended later.
-    """
+    """Return the cause of every communication event's start, since the file names no producer."""
+    # The cause is the last ended operator before the event or the preceding stage of its tensor, whichever ended later.
     cause = np.full(len(start), -1, dtype=np.int64)
     computing = np.flatnonzero(kind == SpanKind.COMPUTE)
     computing = computing[np.argsort(end[computing], kind="stable")]

@@ -103,11 +103,9 @@ class HostLanes:
         return following < len(begins) and begins[following] <= self.end[event]
 
     def _waited(self, low: float, high: float) -> float:
-        """Return the end of the message that ended a thread's pause from ``low`` to ``high``; ``low`` without one.
-
-        The pause identifies a call that requests a message and returns at its end (``dist.all_reduce`` within an
-        operator).
-        """
+        """Return the end of the message that ended a thread's pause from ``low`` to ``high``; ``low`` without one."""
+        # The pause identifies a call that requests a message and returns at its end (``dist.all_reduce`` within an
+        # operator).
         if high - low < LEAST_S * 1e6:
             return low
         last = bisect_right(self.ends, high) - 1
@@ -118,10 +116,8 @@ class HostLanes:
         return high if late else low
 
     def _phases(self, events: Integers, start: Floats, sort: Integers) -> Integers:
-        """Return the phase of the step of each outermost event, by its name or the optimizer's marks.
-
-        A call between operators belongs to the phase in which it is made.
-        """
+        """Return the phase of the step of each outermost event, by its name or the optimizer's marks."""
+        # A call between operators belongs to the phase in which it is made.
         backward = np.array(
             [
                 name.startswith("autograd::engine") or "Backward" in name or "AccumulateGrad" in name

@@ -102,11 +102,10 @@ def _check_versions(traces: Sequence[RankTrace]) -> None:
 def _numbered(traces: Sequence[RankTrace]) -> list[RankTrace]:
     """Assign ranks to traces without one: a single trace is rank 0.
 
-    Traces in numbered folders (trial/host1/gpu0) are ranked by these numbers.
-
     Raises:
         RequestError: a rank is unknown or duplicate.
     """
+    # Traces in numbered folders (trial/host1/gpu0) are ranked by these numbers.
     if len(traces) == 1 and traces[0].rank < 0:
         return [replace(traces[0], rank=0)]
     folders = [Path(trace.source).parts[:-1] for trace in traces]

@@ -114,10 +114,8 @@ _LINK_TAGS = ("nvlink", "xgmi")
 def _links(
     gpus: list[_Place], source: str, notes: list[str]
 ) -> tuple[dict[tuple[int, int], int], tuple[int, ...] | None]:
-    """Return links between devices, and of every device to switches; None where the file has no <gpu>.
-
-    Links to unlisted devices are ignored: a job on some devices of a node writes only these devices.
-    """
+    """Return links between devices, and of every device to switches; None where the file has no <gpu>."""
+    # Links to unlisted devices are ignored: a job on some devices of a node writes only these devices.
     if not any(child.tag == "gpu" for place in gpus for child in place.pci.children):
         return {}, None
     number = {(place.host, _bus(place.pci.attributes.get("busid", ""))): at for at, place in enumerate(gpus)}

@@ -58,10 +58,8 @@ def _mimo_value_width(fields: Fields, layer: Layer, index: int) -> Layer:
 
 
 def _jetmoe_attention_experts(fields: Fields, layer: Layer, index: int) -> Layer:
-    """Change a layer of JetMoE: query and output projections are also experts (mixture of attention heads).
-
-    A token uses ``num_experts_per_tok`` of them; the others are counted as parameters only.
-    """
+    """Change a layer of JetMoE: query and output projections are also experts (mixture of attention heads)."""
+    # A token uses ``num_experts_per_tok`` of them; the others are counted as parameters only.
     mixture, hidden = layer.feed_forward, fields.size("hidden_size")
     assert isinstance(mixture, MixtureOfExperts)
     width = fields.size("head_dim") * fields.size("num_key_value_heads")

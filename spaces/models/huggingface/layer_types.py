@@ -70,10 +70,8 @@ def pattern_of(entry: Any) -> Pattern:
 def _every(
     config: Fields, count: int, *, period: int, fields: Sequence[str] = (), other: str = SLIDING, first: bool = False
 ) -> list[str]:
-    """Make one layer in ``period`` full (the last one, or the ``first``), the others ``other``.
-
-    The last given field of ``fields`` replaces the period: a number, or a text with a letter per layer ("LLLG").
-    """
+    """Make one layer in ``period`` full (the last one, or the ``first``), the others ``other``."""
+    # The last given field of ``fields`` replaces the period: a number, or a text with a letter per layer ("LLLG").
     for name in fields:
         value = config.raw(name)
         if isinstance(value, str) and value:
@@ -95,10 +93,8 @@ def _by_numbers(
 
 
 def _by_index(fields: Fields, count: int, *, name: str, kind: str, other: str, missing: str | None = None) -> list[str]:
-    """Make layers of one ``kind`` where their numbers are in the list ``name``, and of the ``other`` elsewhere.
-
-    Without the list all are ``missing`` (default: ``other``).
-    """
+    """Make layers of one ``kind`` where their numbers are in the list ``name``, and of the ``other`` elsewhere."""
+    # Without the list all are ``missing`` (default: ``other``).
     listed = fields.listed(name, int)
     if listed is None:
         return [missing or other] * count

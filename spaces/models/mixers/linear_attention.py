@@ -14,13 +14,12 @@ def _chunked(
 ) -> Scan:
     """Return the scan of ``heads`` recurrences with states of ``key_dim x value_dim``.
 
-    Per chunk of C tokens (arXiv 2405.21060, section 6): scores ``[C, C]`` of queries and keys (once per key head, of
-    which there are ``key_heads``), their product with the values, the chunk's contribution to the state, and the read
-    of the preceding state. The delta rule (arXiv 2412.06464, section 3) adds products of keys with keys, and products
-    with the inverse of this triangular matrix for its two corrected operands.
-
     ``state_passes``: number of reads and writes of the states of chunks, in 16-bit values (2: one write and one read).
     """
+    # Per chunk of C tokens (arXiv 2405.21060, section 6): scores ``[C, C]`` of queries and keys (once per key head, of
+    # which there are ``key_heads``), their product with the values, the chunk's contribution to the state, and the read
+    # of the preceding state. The delta rule (arXiv 2412.06464, section 3) adds products of keys with keys, and products
+    # with the inverse of this triangular matrix for its two corrected operands.
     head, shared, each = Width(count=heads), Width(count=key_heads), 1.0 / chunk
     products = [
         Contraction(units=shared, per_token=each, m=chunk, n=chunk, k=key_dim),

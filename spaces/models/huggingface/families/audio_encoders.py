@@ -131,11 +131,9 @@ def _words_and_speakers(fields: Fields) -> Image:
 
 
 def _conformer(fields: Fields) -> Image:
-    """Read Conformer (arXiv 2005.08100, section 2).
-
-    A layer is half of a feed-forward, attention inside blocks of frames with a table of distances, a convolution over
-    time, and the other half.
-    """
+    """Read Conformer (arXiv 2005.08100, section 2)."""
+    # A layer is half of a feed-forward, attention inside blocks of frames with a table of distances, a convolution over
+    # time, and the other half.
     width, heads = fields.size("hidden_dim"), fields.size("num_attention_heads")
     head_dim, block = fields.size("dim_head"), fields.size("context_size")
     wide, taps = width * fields.size("conv_expansion_factor", 2), fields.size("conv_kernel_size", 15)
@@ -166,11 +164,9 @@ def _conformer(fields: Fields) -> Image:
 
 
 def _gated_conformer(fields: Fields) -> Image:
-    """Read Phi-4's Conformer (arXiv 2503.01743, section 2.2.2).
-
-    Both halves of the feed-forward are gated, attention has a bias for each distance, and linear layers surround the
-    convolution over time.
-    """
+    """Read Phi-4's Conformer (arXiv 2503.01743, section 2.2.2)."""
+    # Both halves of the feed-forward are gated, attention has a bias for each distance, and linear layers surround the
+    # convolution over time.
     width, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     inner, taps = fields.size("intermediate_size"), fields.size("kernel_size")
     wide, channels = fields.size("ext_pw_out_channel", width), fields.size("nemo_conv_channels")
@@ -196,11 +192,9 @@ def _gated_conformer(fields: Fields) -> Image:
 
 
 def _waves(fields: Fields) -> Image:
-    """Read VibeVoice (arXiv 2508.19205, section 2.1): stages over samples of audio.
-
-    A convolution downsamples the input of each stage. Blocks are a depthwise convolution and a feed-forward, scaled by
-    learned vectors.
-    """
+    """Read VibeVoice (arXiv 2508.19205, section 2.1): stages over samples of audio."""
+    # A convolution downsamples the input of each stage. Blocks are a depthwise convolution and a feed-forward, scaled
+    # by learned vectors.
     channels, taps = fields.size("num_filters", 32), fields.size("kernel_size", 7)
     ratios, depths = sizes(fields, "downsampling_ratios"), sizes(fields, "depths")
     fields.raw("vae_std")

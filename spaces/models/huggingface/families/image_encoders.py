@@ -44,11 +44,9 @@ def _tower_with_experts(fields: Fields) -> Image:
 
 
 def _with_experts(fields: Fields, image: Image, numbers: Sequence[int]) -> Image:
-    """Replace dense feed-forwards by experts.
-
-    A token computes only the experts that it visits. The weights of the others, which the language model's expert
-    parallelism does not shard, are spread evenly over the layers with experts.
-    """
+    """Replace dense feed-forwards by experts."""
+    # A token computes only the experts that it visits. The weights of the others, which the language model's expert
+    # parallelism does not shard, are spread evenly over the layers with experts.
     layer, inner = image.layers[0], fields.size("moe_intermediate_size")
     top_k = max(_of_layer(fields, index, "num_experts_per_tok") for index in range(layer.count))
     sparse = sum(number > 0 for number in numbers)
@@ -87,11 +85,9 @@ def _lfm3(fields: Fields) -> Image:
 
 
 def _two_towers(fields: Fields) -> Image:
-    """Read DeepSeek-OCR (arXiv 2510.18234, section 3.2).
-
-    SAM's encoder, two convolutions that downsample its output, and CLIP's encoder, which reads this output instead of
-    patches.
-    """
+    """Read DeepSeek-OCR (arXiv 2510.18234, section 3.2)."""
+    # SAM's encoder, two convolutions that downsample its output, and CLIP's encoder, which reads this output instead of
+    # patches.
     first = fields.part("sam_config", "unlimited_ocr_sam_vision_model")
     first.raw("downsample_channels")
     sam = towers()["got_ocr2_vision"].read(first)
@@ -105,11 +101,9 @@ def _two_towers(fields: Fields) -> Image:
 
 
 def _davit(fields: Fields, net: Pyramid) -> None:
-    """Build DaViT (arXiv 2204.03645).
-
-    Attention in windows, followed by attention between channels of a group, with depthwise convolutions before each
-    block.
-    """
+    """Build DaViT (arXiv 2204.03645)."""
+    # Attention in windows, followed by attention between channels of a group, with depthwise convolutions before each
+    # block.
     heads, kernels, strides = sizes(fields, "num_heads"), sizes(fields, "patch_size"), sizes(fields, "patch_stride")
     before, window = fields.listed("patch_prenorm", bool) or (), fields.size("window_size", 12)
     for stage, (width, depth) in enumerate(zip(sizes(fields, "embed_dim"), sizes(fields, "depths"), strict=True)):

@@ -18,10 +18,8 @@ def divisible(value: float, by: int = 8, least: int | None = None) -> int:
 
 
 def _resnet(fields: Fields, net: Pyramid) -> None:
-    """Build ResNet (arXiv 1512.03385).
-
-    BiT (1912.11370) normalises before each convolution, RegNet (2003.13678) groups convolutions.
-    """
+    """Build ResNet (arXiv 1512.03385)."""
+    # BiT (1912.11370) normalises before each convolution, RegNet (2003.13678) groups convolutions.
     net.conv(fields.size("embedding_size"), 7, stride=2)
     net.pool(2)
     basic, early = fields.text("layer_type") == "basic", fields.flag("downsample_in_bottleneck", False)
@@ -162,10 +160,8 @@ def _mobilenet_v2(fields: Fields, net: Pyramid) -> None:
 
 
 def _pp_lcnet(fields: Fields, net: Pyramid) -> None:
-    """Build PP-LCNet (arXiv 2109.15099).
-
-    Rows of the table are kernel, channels before and after, stride, and whether channels are squeezed.
-    """
+    """Build PP-LCNet (arXiv 2109.15099)."""
+    # Rows of the table are kernel, channels before and after, stride, and whether channels are squeezed.
     scale, by = fields.number("scale", 1.0), fields.size("divisor", 8)
     net.conv(divisible(fields.size("stem_channels", 16) * scale, by), 3, stride=fields.size("stem_stride", 2))
     for stage in sizes(fields, "block_configs", list):
