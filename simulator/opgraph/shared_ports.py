@@ -2,14 +2,14 @@
 
 The rule for collectives assumes that all devices of a node exchange at once. Stages exchange as soon as they finish,
 and stages with few parameters finish soon: a ring has an entire port while other stages compute. Shapes: P pipelines, S
-stages, B buckets, R ports that rings of several stages cross.
+stages, B buckets, R ports that rings of several stages cross, M stages whose rings are coupled by ports.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,23 +23,6 @@ from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
 
 _SAME = 1e-9
 """Relative difference below which a rate or the rest of a bucket counts as zero."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rings:
-    """Rings of the replicas of every stage.
-
-    ``pace_S``: rate of each ring alone, relative to the rule for collectives; ``load_RS``: share of a port that each
-    ring uses at pace 1.0.
-    """
-
-    pace_S: Floats
-    load_RS: Floats
-
-
-def rings_of(cluster: Cluster, replicas: int, parts: int) -> Rings:
-    """Return the rings of the given replicas and stages."""
-    return _rings(_ClusterKey(cluster), replicas, parts)
 
 
 def simultaneous_pace(cluster: Cluster, replicas: int, parts: int, *, across: bool) -> float:
@@ -78,36 +61,36 @@ class _ClusterKey:
 def _pace(key: _ClusterKey, replicas: int, parts: int, across: bool) -> float:
     cluster = key.cluster
     devices = _devices(_repeating_replicas(cluster, replicas, parts), parts)
-    groups = devices.T if across else devices
-    strides = stage_strides(cluster.levels, replicas, parts) if across else strides_of(cluster.levels, groups).tolist()
-    ranks = replicas if across else parts
-    assumed, lone = (
-        min(ring_rate(cluster, ranks, stride, lone=alone) for stride in set(strides)) for alone in (False, True)
-    )
-    fullest = max((float(load.sum()) for load in _port_loads(cluster, groups).values()), default=0.0)
+    ranks, strides = replicas, stage_strides(cluster.levels, replicas, parts)
+    if not across:
+        ranks, strides = parts, tuple(strides_of(cluster.levels, devices))
+    assumed, lone = (float(ring_rate(cluster, ranks, strides, lone=lone).min()) for lone in (False, True))
+    fullest = float(_loads(key, len(devices), parts, across).sum(axis=1).max(initial=0.0))
     return min(lone, 1.0 / max(fullest, _SAME / lone)) / assumed
 
 
 @lru_cache(maxsize=4096)
-def _rings(key: _ClusterKey, replicas: int, parts: int) -> Rings:
-    cluster = key.cluster
-    strides = stage_strides(cluster.levels, replicas, parts)
-    rates = {
-        stride: [ring_rate(cluster, replicas, stride, lone=lone) for lone in (False, True)] for stride in set(strides)
-    }
-    assumed = np.array([rates[stride][0] for stride in strides])
-    most = np.array([rates[stride][1] for stride in strides])
-    loads = _stage_loads(key, _repeating_replicas(cluster, replicas, parts), parts)
-    most = np.minimum(most, 1.0 / np.maximum(loads.max(axis=0, initial=0.0), _SAME / assumed))
-    met = (np.count_nonzero(loads, axis=1) > 1) & ((loads * most).sum(axis=1) > 1.0 + _SAME)
-    return Rings(pace_S=most / assumed, load_RS=loads[met] * assumed)
+def _loads(key: _ClusterKey, replicas: int, parts: int, across: bool) -> Floats:
+    """Return the seconds per byte of G rings on each distinct port, [ports, G].
+
+    Rings connect every part ``across`` the replicas, or the parts of every replica.
+    """
+    devices = _devices(replicas, parts)
+    groups = devices.T if across else devices
+    return np.unique(np.array(list(_port_loads(key.cluster, groups).values())).reshape(-1, len(groups)), axis=0)
 
 
-@lru_cache(maxsize=4096)
-def _stage_loads(key: _ClusterKey, replicas: int, parts: int) -> Floats:
-    """Return the seconds per byte of the rings of all stages on each distinct port, [ports, S]."""
-    ports = _port_loads(key.cluster, _devices(replicas, parts).T)
-    return np.unique(np.array(list(ports.values())).reshape(-1, parts), axis=0)
+def _coupled_rings(load_RS: Floats) -> Iterator[tuple[NDArray[np.intp], Floats]]:
+    """Yield the stages whose rings share ports, directly or by other rings, and their load on these ports."""
+    crossed, stages = load_RS > 0, load_RS.shape[1]
+    first_S, changed = np.arange(stages), True
+    while changed:
+        first_R = np.where(crossed, first_S, stages).min(axis=1)
+        nearer_S = np.minimum(first_S, np.where(crossed, first_R[:, None], stages).min(axis=0, initial=stages))
+        first_S, changed = nearer_S, bool(np.any(nearer_S < first_S))
+    for first in np.flatnonzero(np.bincount(first_S) > 1):
+        own = np.flatnonzero(first_S == first)
+        yield own, load_RS[crossed[:, own].any(axis=1)][:, own]
 
 
 def _repeating_replicas(cluster: Cluster, replicas: int, parts: int) -> int:
@@ -174,52 +157,76 @@ def _way(
     return ports, nic
 
 
-def shared_s(rings: Rings, ready_PSB: Floats, wire_PSB: Floats, latency_PSB: Floats) -> Floats:
+def shared_s(
+    cluster: Cluster,
+    shapes_N: NDArray[np.int64],
+    strides_NS: Floats,
+    shape_P: NDArray[np.intp],
+    ready_PSB: Floats,
+    wire_PSB: Floats,
+    latency_PSB: Floats,
+) -> Floats:
     """Return the seconds of every bucket's exchange after the arrival of earlier buckets.
 
-    ``wire_PSB``: seconds by the rule for collectives (0: no bucket). ``ready_PSB``: time at which a bucket is full.
-    ``latency_PSB``: part of its seconds that is independent of the rate.
+    ``shapes_N``: distinct replicas and parts, [N, 2]; ``strides_NS``: spacing of the replicas of their stages;
+    ``shape_P``: index of every pipeline's shape; ``wire_PSB``: seconds by the rule for collectives (0: no bucket);
+    ``ready_PSB``: time at which a bucket is full; ``latency_PSB``: part of its seconds that is independent of the rate.
     """
-    stages = wire_PSB.shape[1]
-    pace, load = rings.pace_S[:stages], rings.load_RS[:, :stages]
-    latency = np.minimum(latency_PSB, wire_PSB)
-    work = wire_PSB - latency
-    if not len(load):
-        return latency + work / pace[:, None]
-    return _played_s(pace, load, ready_PSB, latency, work, np.count_nonzero(wire_PSB, axis=2))
+    key, latency = _ClusterKey(cluster), np.minimum(latency_PSB, wire_PSB)
+    work, count_PS = wire_PSB - latency, np.count_nonzero(wire_PSB, axis=2)
+    assumed_NS, lone_NS = (ring_rate(cluster, shapes_N[:, :1], strides_NS, lone=lone) for lone in (False, True))
+    pace_PS = np.ones(count_PS.shape)
+    by_size = defaultdict[tuple[int, ...], list[Sequence[NDArray[Any]]]](list)
+    for number, (replicas, parts) in enumerate(shapes_N.tolist()):
+        if replicas == 1:
+            continue
+        rows, stages = np.flatnonzero(shape_P == number), min(parts, count_PS.shape[1])
+        load = _loads(key, _repeating_replicas(cluster, replicas, parts), parts, True)[:, :stages]
+        assumed, most = assumed_NS[number, :stages], lone_NS[number, :stages]
+        most = np.minimum(most, 1.0 / np.maximum(load.max(axis=0, initial=0.0), _SAME / assumed))
+        pace_PS[rows, :stages] = most / assumed
+        met = (np.count_nonzero(load, axis=1) > 1) & ((load * most).sum(axis=1) > 1.0 + _SAME)
+        for own, load_RM in _coupled_rings(load[met] * assumed):
+            loads_PRM = np.broadcast_to(load_RM, (len(rows), *load_RM.shape))
+            by_size[load_RM.shape].append((loads_PRM, *np.broadcast_arrays(rows[:, None], own)))
+    took = latency + work / pace_PS[:, :, None]
+    for groups in by_size.values():
+        loads, *at = map(np.concatenate, zip(*groups, strict=True))
+        took[*at] = _played_s(pace_PS[*at], loads, ready_PSB[*at], latency[*at], work[*at], count_PS[*at])
+    return took
 
 
 def _played_s(
-    pace_S: Floats, load_RS: Floats, ready_PSB: Floats, latency_PSB: Floats, work_PSB: Floats, count_PS: np.ndarray
+    pace_PM: Floats, load_PRM: Floats, ready_PMB: Floats, latency_PMB: Floats, work_PMB: Floats, count_PM: np.ndarray
 ) -> Floats:
-    """Simulate all pipelines at once from one start or end of a bucket to the next."""
-    took = np.zeros_like(work_PSB)
-    row, stage = np.meshgrid(*(np.arange(size) for size in count_PS.shape), indexing="ij")
-    bucket, free = np.zeros_like(count_PS), np.zeros(count_PS.shape)
-    last = work_PSB.shape[2] - 1
-    asked = ready_PSB[:, :, 0].copy()
-    begin, left = asked + latency_PSB[:, :, 0], work_PSB[:, :, 0].copy()
-    now = np.zeros(len(count_PS))
-    crossed = load_RS > 0
+    """Simulate groups of M rings on R ports at once, from one start or end of a bucket to the next."""
+    took = np.zeros_like(work_PMB)
+    row, ring = np.meshgrid(*(np.arange(size) for size in count_PM.shape), indexing="ij")
+    bucket, free = np.zeros_like(count_PM), np.zeros(count_PM.shape)
+    last = work_PMB.shape[2] - 1
+    asked = ready_PMB[:, :, 0].copy()
+    begin, left = asked + latency_PMB[:, :, 0], work_PMB[:, :, 0].copy()
+    now = np.zeros(len(count_PM))
+    crossed = load_PRM > 0
     while True:
-        open_PS = bucket < count_PS
-        if not open_PS.any():
+        open_PM = bucket < count_PM
+        if not open_PM.any():
             return took
-        active = open_PS & (begin <= now[:, None])
+        active = open_PM & (begin <= now[:, None])
         # The narrowest port sets the pace of a ring: all rings on a port have an equal share.
-        full = active @ load_RS.T
-        narrowest = np.where(crossed[None], full[:, :, None], 0.0).max(axis=1)
-        pace = np.minimum(pace_S, 1.0 / np.maximum(narrowest, _SAME))
-        end = np.where(active, now[:, None] + left / pace, np.where(open_PS, begin, np.inf))
-        later = np.where(open_PS.any(axis=1), end.min(axis=1), now)
+        full = np.asarray(load_PRM @ active[:, :, None])
+        narrowest = np.where(crossed, full, 0.0).max(axis=1)
+        pace = np.minimum(pace_PM, 1.0 / np.maximum(narrowest, _SAME))
+        end = np.where(active, now[:, None] + left / pace, np.where(open_PM, begin, np.inf))
+        later = np.where(open_PM.any(axis=1), end.min(axis=1), now)
         left = np.where(active, left - pace * (later - now)[:, None], left)
         now = later
         gone = active & (end <= now[:, None] * (1 + _SAME))
-        p, s = row[gone], stage[gone]
-        took[p, s, bucket[gone]] = now[p] - asked[gone]
+        p, m = row[gone], ring[gone]
+        took[p, m, bucket[gone]] = now[p] - asked[gone]
         free[gone] = now[p]
         bucket[gone] += 1
         after = np.minimum(bucket[gone], last)
-        asked[gone] = np.maximum(ready_PSB[p, s, after], free[gone])
-        begin[gone] = asked[gone] + latency_PSB[p, s, after]
-        left[gone] = work_PSB[p, s, after]
+        asked[gone] = np.maximum(ready_PMB[p, m, after], free[gone])
+        begin[gone] = asked[gone] + latency_PMB[p, m, after]
+        left[gone] = work_PMB[p, m, after]

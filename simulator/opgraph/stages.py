@@ -5,7 +5,6 @@ only on the samples of a segment and the number of stages, so every distinct *cu
 (the pipeline rows of a table); C cuts; at most S stages.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -20,7 +19,7 @@ from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import Held, bucket_bytes
 from forerun.simulator.opgraph.messages import Messages, reduce_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.sends import NOTHING, crossing_messages, drained_s, sends_of
-from forerun.simulator.opgraph.shared_ports import rings_of, shared_s
+from forerun.simulator.opgraph.shared_ports import shared_s
 from forerun.simulator.opgraph.stage_cuts import StageCosts, stage_costs, stage_starts
 from forerun.spaces.opgraph.split import Mode
 
@@ -155,11 +154,10 @@ def _exchanges(
     sizes, ready = (costs.cuts.table(one)[cut_P] for one in (costs.buckets.bytes_NB, costs.buckets.ready_NB))
     most = sizes.shape[2]
     messages = Messages(bytes_NB=sizes.reshape(-1, most), ready_NB=ready.reshape(-1, most))
-    pairs, which = np.unique(np.stack([replicas_P, parts_P], axis=1).astype(np.int64), axis=0, return_inverse=True)
-    strides = np.ones((len(pairs), shape[1]))
-    for number, (replicas, parts) in enumerate(pairs.tolist()):
-        stages = min(parts, shape[1])
-        strides[number, :stages] = stage_strides(levels, replicas, parts)[:stages]
+    shapes, which = np.unique(np.stack([replicas_P, parts_P], axis=1).astype(np.int64), axis=0, return_inverse=True)
+    strides = np.ones((len(shapes), shape[1]))
+    for own, (replicas, parts) in zip(strides, shapes.tolist(), strict=True):
+        own[:parts] = stage_strides(levels, replicas, parts)[: shape[1]]
     ranks, stride = np.repeat(replicas_P, shape[1]), strides[which.reshape(-1)].reshape(-1)
     wire = wire_s(context, messages, ranks, stride)
     latency = np.where(wire > 0, reduce_s(context.cluster, np.ones(len(ranks)), ranks, stride, 1.0)[:, None], 0.0)
@@ -167,14 +165,6 @@ def _exchanges(
     begin = done_PS - hiding_PS if context.profile.overlap else done_PS
     ready = begin[:, :, None] + messages.ready_NB.reshape(*shape, most) * bool(context.profile.overlap)
     wire, latency = wire.reshape(*shape, most), latency.reshape(*shape, most)
-    rings = {number: rings_of(context.cluster, *pair) for number, pair in enumerate(pairs.tolist()) if pair[0] > 1}
-    same_rings: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
-    for number, one in rings.items():
-        same_rings[one.pace_S.tobytes(), one.load_RS.tobytes()].append(number)
-    for numbers in same_rings.values():
-        one = rings[numbers[0]]
-        rows, count = np.flatnonzero(np.isin(which.reshape(-1), numbers)), min(len(one.pace_S), shape[1])
-        wire[rows, :count] = shared_s(one, *(values[rows, :count] for values in (ready, wire, latency)))
-    wire = wire.reshape(-1, most)
+    wire = shared_s(context.cluster, shapes, strides, which.reshape(-1), ready, wire, latency).reshape(-1, most)
     exchange_s, shown = hidden_exchange_s(context, messages, wire, hiding_PS.reshape(-1), ranks, stride)
     return exchange_s.reshape(shape), shown.reshape(shape)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from forerun.simulator.costs.collectives.constants import constants_of
 from forerun.simulator.costs.collectives.rule import paths_on_levels
@@ -210,7 +211,7 @@ def _ring(
         channels, edges = ring_edges(members, unit)
         connections += edges
     ranks, stride = layout.replicas // sharing, replica_stride(strategy) * sharing
-    assumed, lone = (ring_rate(context.cluster, ranks, stride, lone=lone) for lone in (False, True))
+    assumed, lone = (float(ring_rate(context.cluster, ranks, stride, lone=lone)) for lone in (False, True))
     still_s = min(still_s, whole_s)
     return Flow(
         assumed_bytes_per_s=assumed / channels,
@@ -244,12 +245,15 @@ def ring_edges(members: list[int], unit: int) -> tuple[int, list[tuple[int, int,
     return channels, [(source, target, count) for (source, target), count in edges.items()]
 
 
-def ring_rate(cluster: Cluster, ranks: int, stride: float, *, lone: bool) -> float:
-    """Return the line rate of one ring of ``ranks`` devices, ``stride`` apart, in bytes per second.
+def ring_rate(cluster: Cluster, ranks: ArrayLike, stride: ArrayLike, *, lone: bool) -> NDArray[np.float64]:
+    """Return the line rates of rings of ``ranks`` devices, ``stride`` apart, in bytes per second.
 
     The slowest level in use determines the rate, with all channels.
     """
     rows = tuple(constants_of(level, cluster.device.architecture) for level in cluster.levels)
-    members = np.asarray(float(ranks)), np.asarray(float(stride))
+    members = np.broadcast_arrays(np.asarray(ranks, dtype=np.float64), np.asarray(stride, dtype=np.float64))
     paths = paths_on_levels(cluster.levels, rows, *members, lone=lone)
-    return min(float(path.member_bytes_per_s() * path.span.inside) for path in paths if path.span.used)
+    rates = np.full(members[0].shape, np.inf)
+    for path in paths:
+        rates = np.where(path.span.used, np.minimum(rates, path.member_bytes_per_s() * path.span.inside), rates)
+    return rates

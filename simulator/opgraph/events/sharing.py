@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from forerun.simulator.costs import stride_of
 from forerun.simulator.costs.collectives.constants import constants_of
 from forerun.simulator.events.engine.graph import TaskGraph
@@ -98,8 +100,8 @@ def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...]
     for members in groups:
         channels, edges = ring_edges(list(members), cluster.spec.unit)
         connections += [(source, target, count / channels) for source, target, count in edges]
-    placed = {(len(members), stride_of(cluster.levels, members)) for members in groups}
-    assumed, lone = (min(ring_rate(cluster, *one, lone=lone) for one in placed) for lone in (False, True))
+    placed = np.array([(len(members), stride_of(cluster.levels, members)) for members in groups])
+    assumed, lone = (float(ring_rate(cluster, *placed.T, lone=lone).min()) for lone in (False, True))
     load = crossed.load(connections)
     return Flow(assumed_bytes_per_s=assumed, lone_bytes_per_s=lone, wire_s=0.0, latency_s=0.0, load=load)
 
