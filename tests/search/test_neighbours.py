@@ -143,10 +143,10 @@ def test_rows_below_slower_ones_are_named_with_the_weightiest_reason() -> None:
         for rank, row, step_s in zip((1, 2, 3, 4), made, (1.0, 1.2, 1.1, 1.3), strict=True)
     ]
 
-    note = "rows that rank below slower ones: 3 because of cp below 8,192 tokens per rank"
+    note = "faster rows ranked lower: 3 (cp below 8,192 tokens per rank)"
     assert order_note(setting, rows, NoteSearch()) == (note,)
     risky = [*rows[:3], replace(rows[3], step_time_s=1.15, oom_risk=0.4)]
-    assert order_note(setting, risky, NoteSearch()) == (f"{note}; 4 because of 40% OOM risk",)
+    assert order_note(setting, risky, NoteSearch()) == (f"{note}, 4 (40% OOM risk)",)
     assert order_note(setting, [rows[0], rows[1], rows[3]], NoteSearch()) == ()
     assert order_note(replace(setting, objective="headroom"), rows, NoteSearch()) == ()
 

@@ -78,8 +78,8 @@ def order_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tup
             reasons = reasons_against(setting.context, slowest, row)
             if reasons:
                 places.setdefault(reasons[0], []).append(place + 1)
-    reasons_of = (f"{_listed(ranks)} because of {reason}" for reason, ranks in places.items())
-    return (f"rows that rank below slower ones: {'; '.join(reasons_of)}",) if places else ()
+    faster = (f"{_listed(ranks)} ({reason})" for reason, ranks in places.items())
+    return (f"faster rows ranked lower: {', '.join(faster)}",) if places else ()
 
 
 def _listed(ranks: Sequence[int]) -> str:
