@@ -14,7 +14,6 @@ from forerun.simulator.replicas.buffers import reduced_bytes
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.model import MixtureOfExperts
 from forerun.spaces.models.parameters import embedding_parameters, head_parameters, layer_parameters
-from forerun.spaces.opgraph import Kind
 from forerun.spaces.strategies import Context, Strategy
 
 
@@ -93,11 +92,10 @@ def _layer(
 ) -> GradientLayer:
     """Return the layer of a group whose first operator is the only one with parameters."""
     first = context.model.operators[group[0]]
-    table = first.kind is Kind.EMBEDDING
     return GradientLayer(
         name=first.name,
         parameter_bytes=GRADIENT_BYTES * float(context.sent_elements(first, batch)),
         forward_s=float(forward_L[group].sum()),
         backward_s=float(backward_L[group].sum()),
-        table_bytes=GRADIENT_BYTES * first.parameters if table else 0.0,
+        table_bytes=GRADIENT_BYTES * first.parameters if context.sparse(first) else 0.0,
     )

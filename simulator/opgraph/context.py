@@ -158,10 +158,14 @@ class GraphContext:
         """Number of passes of every operator: forward and backward, or forward only."""
         return 1.0 if self.inference else 2.0
 
+    def sparse(self, operator: Operator) -> bool:
+        """Check whether an operator's gradient and update are limited to the rows that a step looks up."""
+        return operator.kind is Kind.EMBEDDING and not self.profile.dense_tables
+
     def sent_elements(self, operator: Operator, batch: Floats | float) -> Floats:
-        """Exchanged elements of an operator's gradient; of a table, the rows looked up by all samples (``batch``)."""
+        """Exchanged elements of an operator's gradient; if sparse, of the rows looked up by all samples (``batch``)."""
         samples = np.asarray(batch, dtype=np.float64)
-        if operator.kind is not Kind.EMBEDDING:
+        if not self.sparse(operator):
             return np.full_like(samples, operator.parameters)
         return np.minimum(float(operator.parameters), samples * operator.lookups * operator.output[-1])
 
@@ -174,8 +178,8 @@ class GraphContext:
 
     @property
     def dense_parameters(self) -> int:
-        """Number of parameters without tables, which are exchanged and updated by rows."""
-        return self.model.parameters - sum(table.parameters for table in self.model.tables)
+        """Number of parameters without tables that are exchanged and updated by rows."""
+        return sum(operator.parameters for operator in self.model.operators if not self.sparse(operator))
 
     def nodes(self, devices_N: Floats) -> Floats:
         """Return the number of nodes with ``devices_N`` devices."""

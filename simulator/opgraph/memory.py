@@ -19,7 +19,7 @@ from forerun.spaces.opgraph.split import Mode, Split
 class Held:
     """Parameters and activations of the fullest device of every row.
 
-    Parameters: ``dense_N``: changed by every step; ``tables_N``: embedding tables, of which a step changes the
+    Parameters: ``dense_N``: changed by every step; ``tables_N``: sparse embedding tables, of which a step changes the
     looked-up rows; ``rows_N``: copied tables whose gradients are kept until replicas have exchanged them (other table
     gradients are consumed at once). Elements per sample: ``kept_N``: kept for the backward pass; ``beyond_N``: the
     excess over ``kept_N`` at its peak.
@@ -44,11 +44,13 @@ def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) ->
             alone = Split() if split.mode is Mode.PIPELINE else replace(split, segments=1, replicas=replicas)
             known[key] = split_footprint(context.model, alone)
         rows.append(known[key])
-    tables = context.model.tables
+    tables = [table for table in context.model.tables if context.sparse(table)]
     looked_up = np.sum([context.sent_elements(table, c.batch_N) for table in tables], axis=0) if tables else 0.0
+    in_tables = np.array([row.tables for row in rows])
+    dense_in_tables = in_tables * context.profile.dense_tables
     flat = Held(
-        dense_N=np.array([row.dense for row in rows]),
-        tables_N=np.array([row.tables for row in rows]),
+        dense_N=np.array([row.dense for row in rows]) + dense_in_tables,
+        tables_N=in_tables - dense_in_tables,
         rows_N=np.where(~c.spread_N & (c.replicas_N > 1), looked_up, 0.0),
         kept_N=np.array([row.kept for row in rows]),
         beyond_N=np.array([row.beyond for row in rows]),

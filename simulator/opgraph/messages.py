@@ -33,9 +33,10 @@ class Filling:
     @staticmethod
     def of(profile: GraphProfile) -> "Filling":
         """Return the rule of a framework."""
-        first = profile.first_bucket_bytes
-        cap = profile.bucket_bytes
-        return Filling(cap_bytes=cap, first_bytes=cap if first is None else first, strict=profile.strict_buckets)
+        first, cap = profile.first_bucket_bytes, profile.bucket_bytes
+        return Filling(
+            cap_bytes=cap, first_bytes=cap if first is None else min(first, cap), strict=profile.strict_buckets
+        )
 
     def buckets(self, sizes: Sequence[float]) -> list[list[int]]:
         """Return the indices of each bucket's entries in ``sizes``, which are in the order of sending, without empty

@@ -22,7 +22,6 @@ from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, ren
 from forerun.simulator.opgraph.score import PHASES
 from forerun.simulator.opgraph.transfers import blocked_s, sent_gradient, weight_transfer_s
 from forerun.spaces.operators import Cut, OperatorGraph, spatial_axes
-from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.opgraph.mixture import Mixture, check_mixture, cuts_of
 
@@ -208,12 +207,12 @@ _WHOLE = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "scatter",
 
 
 def _parameters(context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]]) -> tuple[float, float]:
-    """Count the parameters of one device, without tables and of tables."""
+    """Count the parameters of one device, without sparse tables and of these."""
     known = {operator.name: operator for operator in context.model.operators}
     dense, tables = 0.0, 0.0
     for operator in graph.operators:
         local = degrees[operator.name]
-        if known[operator.name].kind is Kind.EMBEDDING:
+        if context.sparse(known[operator.name]):
             tables += known[operator.name].parameters
         else:
             dense += known[operator.name].parameters / (local["channels"] * local["in_channels"])
@@ -233,7 +232,8 @@ def _activations(
 def _exchanged_rows(context: GraphContext, needs: Sequence[Need], batch: int) -> float:
     """Elements of table gradients that replicas exchange, kept until the exchange ends."""
     exchanged = {need.operator for need in needs if need.phase is TransferPhase.GRADIENT}
-    return math.fsum(float(context.sent_elements(t, batch)) for t in context.model.tables if t.name in exchanged)
+    tables = (table for table in context.model.tables if table.name in exchanged and context.sparse(table))
+    return math.fsum(float(context.sent_elements(table, batch)) for table in tables)
 
 
 def _batch_degree(degrees: dict[str, dict[str, int]]) -> int:

@@ -133,7 +133,8 @@ def stage_costs(
     layers, cuts = context.layers, StageCuts.at(starts, forward_CL.shape[1])
     # Hosts and exchanges of stages do not wait for each other.
     forward, backward, hiding, buckets = _paced(context, cuts, forward_CL, backward_CL, sizes_CL)
-    everything, table = layers.per_operator("parameters"), layers.is_kind(Kind.EMBEDDING)
+    everything = layers.per_operator("parameters")
+    table = layers.is_kind(Kind.EMBEDDING) & (not context.profile.dense_tables)
     uncut = whole_footprint(context.model)
     kept = cuts.summed(uncut.kept_L)
     # Counts of elements are whole numbers, so differences of running sums are exact.

@@ -1,7 +1,7 @@
 """Use of the hardware by training software, for operator graphs; the profiles are catalogue data."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +9,7 @@ from forerun.spaces.clusters.device import Device
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.escaping import quoted
-from forerun.spaces.units import parse_bytes, with_unit
+from forerun.spaces.units import parse_bytes, parse_rate, with_unit
 
 DEFAULT_PROFILE = "pytorch-ddp"
 
@@ -29,7 +29,7 @@ class GraphProfile:
     bucket_bytes: float = 25 * 2.0**20
     """Bytes of gradients that close a bucket (one all-reduce)."""
     first_bucket_bytes: float | None = None
-    """The same for the first bucket (None: like the others)."""
+    """The same for the first bucket, at most ``bucket_bytes`` (None: like the others)."""
     strict_buckets: bool = False
     """Whether a bucket is closed before it would exceed its size."""
     jitter: float = 0.0
@@ -61,14 +61,19 @@ class GraphProfile:
     """Reads and writes per parameter of the update."""
     state_elements: float = 2.0
     """fp32 values stored per parameter in addition to it (gradient and momentum: 2)."""
+    dense_tables: bool = False
+    """Whether gradients and updates of embedding tables cover all rows instead of those that a step looks up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSwitch:
-    """A setting of the gradient exchange: one of ``shares`` (each with its overlapped share), or a size."""
+    """A setting of a profile's field ``sets``: one of ``settings``, with its value, or a quantity (``example``)."""
 
     name: str
-    shares: Mapping[str, float]
+    sets: str
+    settings: Mapping[str, float | bool] = field(default_factory=dict)
+    parse: Callable[[str | float], float] = parse_bytes
+    example: str = ""
 
     def read(self, text: str) -> str:
         """Return a setting in its stored form.
@@ -76,32 +81,41 @@ class GraphSwitch:
         Raises:
             RequestError: the setting does not exist.
         """
-        if self.shares and text not in self.shares:
-            raise RequestError(f"{self.name} is {' or '.join(self.shares)}, but got {quoted(text)}")
-        if not self.shares and not _size(text):
-            raise RequestError(f"{self.name} is a size above 0, like 50MiB, but got {quoted(text)}")
+        self.value(text)
         return text
 
+    def value(self, text: str) -> float | bool:
+        """Return the value of a setting.
 
-def _size(text: str) -> float:
-    """Return the bytes of a size with its unit, 0.0 for other texts."""
-    try:
-        return with_unit(parse_bytes, text)
-    except RequestError:
-        return 0.0
+        Raises:
+            RequestError: the setting does not exist.
+        """
+        if text in self.settings:
+            return self.settings[text]
+        if self.settings:
+            raise RequestError(f"{self.name} is {' or '.join(self.settings)}, but got {quoted(text)}")
+        try:
+            value = with_unit(self.parse, text)
+        except RequestError:
+            value = 0.0
+        if not value:
+            raise RequestError(f"{self.name} is above 0, like {self.example}, but got {quoted(text)}")
+        return value
 
 
 GRAPH_SWITCHES: Mapping[str, GraphSwitch] = {
     switch.name: switch
     for switch in (
-        GraphSwitch(name="gradient-overlap", shares={"on": 1.0, "off": 0.0}),
-        GraphSwitch(name="bucket", shares={}),
+        GraphSwitch(name="gradient-overlap", sets="overlap", settings={"on": 1.0, "off": 0.0}),
+        GraphSwitch(name="bucket", sets="bucket_bytes", example="50MiB"),
+        GraphSwitch(name="table-gradients", sets="dense_tables", settings={"rows": False, "dense": True}),
+        GraphSwitch(name="storage", sets="storage_bytes_per_s", parse=parse_rate, example="2GB/s"),
     )
 }
 
 
 def with_graph_switches(profile: GraphProfile, switches: Mapping[str, str]) -> GraphProfile:
-    """Return a profile with other settings of the exchange of gradients, by name (``GRAPH_SWITCHES``).
+    """Return a profile with other settings, by name (``GRAPH_SWITCHES``).
 
     Raises:
         RequestError: the switch does not exist, or does not have the setting.
@@ -110,13 +124,8 @@ def with_graph_switches(profile: GraphProfile, switches: Mapping[str, str]) -> G
         if name not in GRAPH_SWITCHES:
             raise unknown("switch", name, GRAPH_SWITCHES)
         switch = GRAPH_SWITCHES[name]
-        text = switch.read(setting)
-        if switch.shares:
-            profile = replace(profile, overlap=switch.shares[text])
-        else:
-            size, first = parse_bytes(text), profile.first_bucket_bytes
-            first = None if first is None else min(first, size)
-            profile = replace(profile, bucket_bytes=size, first_bucket_bytes=first)
+        values: dict[str, Any] = {switch.sets: switch.value(setting)}
+        profile = replace(profile, **values)
     return profile
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from graph_requests import RESNET, run
@@ -12,6 +13,8 @@ from paradl_resnet50 import resnet50_net
 
 from forerun.search.cli import main
 from forerun.simulator import TIME_PARTS
+
+V100_BYTES_PER_S = 900e9
 
 
 def test_nothing_fits_is_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,9 +139,55 @@ def test_switches_of_gradients_change_the_step(capsys: pytest.CaptureFixture[str
     )
 
 
+def test_storage_limits_a_step_that_loads_longer_than_it_computes(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        json.loads(run(f"simulate {RESNET} --strategy data16 --json --with storage={rate}", capsys))
+        for rate in ("100MB/s", "50MB/s", "1TB/s")
+    ]
+    computed_s = rows[2]["step_time_s"]
+    assert rows[2]["breakdown_s"]["input"] == 0
+    assert rows[0]["step_time_s"] > computed_s
+    # Samples of the next step load while this one runs: the step takes as long as its loading.
+    assert rows[1]["step_time_s"] == pytest.approx(2 * rows[0]["step_time_s"])
+
+
+@pytest.mark.parametrize("split", ["data8", "data8 tables", "data2 pipeline4 segments4"])
+def test_dense_gradients_of_tables_are_kept_sent_and_updated(split: str, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate = "simulate dlrm-516m --cluster abci-v100 --global-batch 4096 --optimizer adam --json"
+
+    def simulated(more: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(run(f"{simulate} {more} --strategy", capsys, words=(split,)))
+        return document
+
+    rows, dense = simulated(""), simulated("--with table-gradients=dense")
+    memory = dense["memory_gib"]
+    assert memory["gradients"] == pytest.approx(memory["parameters"])
+    assert memory["optimizer"] == pytest.approx(2 * memory["parameters"])
+    assert memory["parameters"] == pytest.approx(rows["memory_gib"]["parameters"])
+    # Adam reads parameter, gradient and two states, and writes three of them: seven values of four bytes.
+    least_s = 7 * memory["parameters"] * 2**30 / V100_BYTES_PER_S
+    assert least_s <= dense["breakdown_s"]["update"] < 1.5 * least_s
+    exchanged = [one["breakdown_s"]["gradient"] for one in (rows, dense)]
+    assert exchanged[1] == pytest.approx(exchanged[0]) if "tables" in split else exchanged[1] > exchanged[0]
+    events = simulated("--with table-gradients=dense --fidelity events")
+    assert events["step_time_s"] == pytest.approx(dense["step_time_s"], rel=0.02)
+    assert events["peak_memory_gib"] == pytest.approx(dense["peak_memory_gib"], rel=0.02)
+
+
 @pytest.mark.parametrize(
     "words",
-    ["bucket", "bucket=0B", "bucket=fast", "gradient-overlap=some", "tp-comm-overlap", "bucket=1MiB,bucket=2MiB"],
+    [
+        "storage=0B/s",
+        "storage=50MiB",
+        "table-gradients",
+        "table-gradients=some",
+        "bucket",
+        "bucket=0B",
+        "bucket=fast",
+        "gradient-overlap=some",
+        "tp-comm-overlap",
+        "bucket=1MiB,bucket=2MiB",
+    ],
 )
 def test_switches_that_graphs_do_not_have_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*f"simulate {RESNET} --strategy data16 --with {words}".split()]) == 2

@@ -22,7 +22,7 @@ from forerun.simulator.opgraph.events.parts import (
 from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.transfers import sent_gradient, weight_transfer_s
 from forerun.spaces.operators import CutOperator, OperatorGraph
-from forerun.spaces.opgraph import Kind
+from forerun.spaces.opgraph import Operator
 from forerun.spaces.schedules import Pass, PipelineShape, Programs, limited, programs_of
 from forerun.spaces.trees.resolve import ResolvedTree
 from forerun.spaces.trees.values import KeyPath
@@ -145,9 +145,16 @@ class GraphPlan:
 
     def sent_gradient(self, operator: CutOperator, transfer: Transfer) -> Transfer:
         """Return the transfer of a gradient: of a copied table, only the looked-up rows."""
-        model = next(one for one in self.context.model.operators if one.name == operator.name)
         batch = operator.axis("batch").size * self.tree.microbatches
-        return sent_gradient(self.context, model, batch, transfer)
+        return sent_gradient(self.context, self._whole[operator.name], batch, transfer)
+
+    @cached_property
+    def _whole(self) -> Mapping[str, Operator]:
+        """The operators of the model, by name."""
+        return {operator.name: operator for operator in self.context.model.operators}
+
+    def _sparse(self, operator: CutOperator) -> bool:
+        return self.context.sparse(self._whole[operator.name])
 
     def sends_gradients(self, operator: CutOperator, *, last: bool) -> bool:
         """Check whether a backward pass of an operator (``last``: the last of a step) sends weight gradients."""
@@ -224,14 +231,14 @@ class GraphPlan:
     def held_elements(self, device: int, from_stage: int, tensor: str = "", *, away: bool = False) -> float:
         """Parameters on one device, sharded from ZeRO stage ``from_stage`` on.
 
-        ``away``: count parameters whose ``tensor`` kind is on the host, otherwise the others. Looked-up rows of tables
+        ``away``: count parameters whose ``tensor`` kind is on the host, otherwise the others. Rows of sparse tables
         are updated in the backward pass: they have no gradients (2) or states (1).
         """
         total = 0.0
         for operator in self.graph.operators:
             if device not in self.places[operator.name]:
                 continue
-            if operator.name in self.elsewhere or (operator.kind == Kind.EMBEDDING.value and from_stage < 3):
+            if operator.name in self.elsewhere or (self._sparse(operator) and from_stage < 3):
                 continue
             if tensor and self.keeps_on_host(operator.name, tensor) != away:
                 continue
@@ -275,7 +282,7 @@ class GraphPlan:
 
     def _exchanged_rows(self, device: int) -> float:
         """Elements of table gradients that replicas exchange, kept until the exchange ends."""
-        tables = [one for one in self.graph.operators if one.kind == Kind.EMBEDDING.value]
+        tables = [one for one in self.graph.operators if self._sparse(one)]
         return math.fsum(
             max(self.sent_gradient(table, transfer).elements)
             for table in tables
