@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.notebook import Picture, bar_html, row_html
 from forerun.search.request.kinds import kind_of
-from forerun.search.request.model_kind import AnyStrategy
+from forerun.search.request.model_kind import AnyContext, AnyStrategy
 from forerun.search.request.scorer import Scorer
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator import score as simulator_score
 from forerun.simulator.costs.power import SITE, mean_power_w, power_limit_w
 from forerun.simulator.memory.risk import RISKY, chance_above, oom_risk
 from forerun.simulator.score_table import ScoreTable
-from forerun.spaces.strategies import Strategy
+from forerun.spaces.strategies import Context, Strategy
 from forerun.spaces.strategies.racks import rack_use
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ PER_UNIT: Mapping[str, str] = {
 
 
 def rows_of(
-    context: Any,
+    context: AnyContext,
     strategies: Sequence[S],
     *,
     usd_per_gpu_hour: float | None = None,
@@ -285,7 +285,7 @@ def rows_of(
 
 
 def rows_from(
-    context: Any,
+    context: AnyContext,
     strategies: Sequence[S],
     scores: ScoreTable,
     *,
@@ -302,7 +302,7 @@ def rows_from(
 
 
 def tree_row(
-    context: Any,
+    context: AnyContext,
     tree: str,
     gpus: int,
     strategies: Sequence[S],
@@ -316,7 +316,7 @@ def tree_row(
 
 
 def _row(
-    context: Any,
+    context: AnyContext,
     tree: str,
     gpus: int,
     strategies: Sequence[Any],
@@ -376,9 +376,9 @@ def _shown(parts: Mapping[str, Any], order: Sequence[str]) -> list[str]:
     return list(order if set(order) == set(parts) else parts)
 
 
-def _marks(context: Any, strategy: AnyStrategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
+def _marks(context: AnyContext, strategy: AnyStrategy, memory_marks: Sequence[str], mfu: float) -> tuple[str, ...]:
     """Return the warnings on a strategy."""
-    if not isinstance(strategy, Strategy):
+    if not (isinstance(strategy, Strategy) and isinstance(context, Context)):
         return tuple(memory_marks)
     cluster = context.cluster
     use = rack_use(cluster, strategy)

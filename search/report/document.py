@@ -9,8 +9,9 @@ from forerun.search.answer.explain.why import why
 from forerun.search.board.baseline import ScoredChange
 from forerun.search.board.folder import BOARD
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
-from forerun.search.board.row_reading import above_zero, finite, optional, row_from_json
+from forerun.search.board.row_reading import above_zero, row_from_json
 from forerun.search.board.sweeps import read_search
+from forerun.search.files.fields import fields_from, finite
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
@@ -21,21 +22,22 @@ def read_run(folder: Path, search: int | None = None) -> Leaderboard:
     (docs/formats.md). Unknown fields are ignored and missing ones filled in. ``search``: number of a search in a
     sweep's folder.
 
-    Raises:
-        RequestError: the folder has no leaderboard, or a damaged one or of another schema.
+    Raises
+    ------
+    RequestError
+        The folder has no leaderboard, or a damaged one or of another schema.
     """
     data = read_search(folder, search)
     try:
         return _board(data)
     except (RequestError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        told = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RequestError(f"{folder / BOARD} is not a leaderboard that forerun wrote: {told}") from None
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RequestError(f"{folder / BOARD} is not a leaderboard that forerun wrote: {reason}") from None
 
 
 def _board(data: Mapping[str, Any]) -> Leaderboard:
     request = dict(data["request"])
     Request.from_json(request)
-    space = data["space"]
     rows = tuple(map(row_from_json, data["leaderboard"]))
     if any(row.rank is None for row in rows):
         raise ValueError("a row has no rank")
@@ -52,12 +54,7 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
         raise ValueError("gpu_counts is empty")
     return Leaderboard(
         request=request,
-        space=SpaceCounts(
-            size=int(space["size"]),
-            legal=int(space["legal"]),
-            feasible=int(space["feasible"]),
-            rejected={str(reason): int(count) for reason, count in space["rejected"].items()},
-        ),
+        space=fields_from(SpaceCounts, data["space"]),
         rows=rows,
         why=str(data.get("why") or why(rows)),
         defaults=tuple(map(str, request.pop("defaults"))),
@@ -71,35 +68,19 @@ def _board(data: Mapping[str, Any]) -> Leaderboard:
 
 
 def _baseline(data: Mapping[str, Any]) -> Baseline:
-    changes = tuple(
-        ScoredChange(
-            axis=str(change["axis"]),
-            words=str(change["change"]),
-            row=row_from_json(change["row"]),
-            added_s=finite(change["added_s"]),
-        )
-        for change in data["changes"]
-    )
-    return Baseline(
-        source=str(data["source"]),
-        format=optional(str, data["format"]),
-        framework=str(data["framework"]),
+    return fields_from(
+        Baseline,
+        data,
         row=row_from_json(data["row"]),
-        faster_rows=int(data["faster_rows"]),
-        text=str(data["text"]),
-        changes=changes,
-        notes=tuple(map(str, data["notes"])),
-        other={str(key): str(value) for key, value in data["other"].items()},
-        unknown={str(key): str(value) for key, value in data["unknown"].items()},
-        measured=optional(_measured, data["measured"]),
+        changes=tuple(
+            fields_from(ScoredChange, change, names={"words": "change"}, row=row_from_json(change["row"]))
+            for change in data["changes"]
+        ),
+        measured=None if data["measured"] is None else _measured(data["measured"]),
+        switches={},
+        unmodelled={},
     )
 
 
 def _measured(data: Mapping[str, Any]) -> MeasuredStep:
-    seconds = {name: optional(finite, data[name]) for name in ("low_s", "high_s", "ratio", "best_step_time_s")}
-    return MeasuredStep(
-        source=str(data["source"]),
-        step_time_s=above_zero(data, "step_time_s"),
-        counted=optional(int, data["counted"]),
-        **seconds,
-    )
+    return fields_from(MeasuredStep, data, step_time_s=above_zero(data, "step_time_s"))

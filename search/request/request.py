@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from forerun.search.files.fields import fields_from
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
 from forerun.spaces.opgraph.batch import PerDevice, parse_batch
 
@@ -12,33 +13,6 @@ DEFAULT_OBJECTIVE = "throughput"
 DEFAULT_TOP = 10
 FRONT_TOP = 1000
 """Default number of rows of a Pareto front, large because a cut front hides choices."""
-_KINDS: Mapping[type, tuple[str, ...]] = {
-    str: (
-        "model",
-        "cluster",
-        "gpus",
-        "precision",
-        "framework",
-        "objective",
-        "profile",
-        "calibration",
-        "lora",
-        "freeze",
-        "documents",
-        "optimizer",
-    ),
-    int: ("seq_len", "top"),
-    float: (
-        "usd_per_hour",
-        "tokens",
-        "train_within_s",
-        "train_usd",
-        "oom_risk",
-        "moe_imbalance",
-        "seconds_per_sample",
-    ),
-}
-"""Fields of a request by their type in plain data."""
 ONLY_GRAPHS = ("seconds_per_sample", "allow_generic", "optimizer", "inference")
 """Fields that only operator graphs have."""
 
@@ -131,24 +105,21 @@ class Request:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Return the request of a ``to_json`` document, or of a setting's, whose further keys are ignored.
 
-        Raises:
-            KeyError, TypeError, ValueError: a value is missing, or has another form.
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            A value is missing, or has another form.
         """
-        known: dict[str, Any] = {
-            name: kind(data[name]) for kind, names in _KINDS.items() for name in names if data.get(name) is not None
-        }
-        price = data.get("usd_per_gpu_hour")
-        return cls(
-            **{name: data[name] for name in ("model", "cluster")} | known,
+        stated = {name: value for name, value in data.items() if value is not None}
+        price = stated.get("usd_per_gpu_hour")
+        return fields_from(
+            cls,
+            stated,
             usd_per_gpu_hour=price if price is None or isinstance(price, str) else float(price),
             global_batch=parse_batch(str(data["global_batch"])),
-            overrides={str(axis): list(values) for axis, values in (data.get("overrides") or {}).items()},
-            all_variants=bool(data.get("all_variants")),
-            allow_generic=bool(data.get("allow_generic")),
-            inference=bool(data.get("inference")),
-            shapes=tuple(map(str, data.get("shapes") or ())),
+            overrides={str(axis): list(values) for axis, values in stated.get("overrides", {}).items()},
             switches=set_switches(data),
-            ignored_config_fields=tuple(map(str, data.get("ignored_config_fields") or ())),
+            user_defaults=(),
         )
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.search.board.row_reading import finite
 from forerun.search.board.sweeps import STATUSES, SweepFolder, SweptSearch
+from forerun.search.files.fields import finite
 from forerun.search.order.objectives import objective_named, rate_of
 from forerun.search.request.scorer import OnProgress
 from forerun.spaces.errors import RequestError
