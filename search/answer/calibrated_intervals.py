@@ -34,10 +34,10 @@ def with_ranges(context: Context | GraphContext, rows: Sequence[R], *, across_si
     posterior = context.correction
     if not isinstance(posterior, Posterior) or not rows:
         return tuple(rows)
-    found: list[R] = []
+    ranged: list[R] = []
     for start in range(0, len(rows), TOGETHER):
-        found += _compared(posterior, context, rows[start : start + TOGETHER], across_sizes=across_sizes)
-    return tuple(found)
+        ranged += _compared(posterior, context, rows[start : start + TOGETHER], across_sizes=across_sizes)
+    return tuple(ranged)
 
 
 def _compared(
@@ -48,14 +48,14 @@ def _compared(
     peaks = None
     if posterior.held is not None and isinstance(context, Context) and isinstance(tables[0], StrategyTable):
         peaks = posterior.held.reach(context, tables[0], LEVEL)
-    (faster, slower), alike = belief.reach(LEVEL), belief.alike(LEVEL)
+    (faster, slower), equal = belief.reach(LEVEL), belief.alike(LEVEL)
     if not across_sizes:
         gpus = np.array([row.gpus for row in rows])
-        alike &= gpus[:, None] == gpus[None, :]
-    found = []
+        equal &= gpus[:, None] == gpus[None, :]
+    compared = []
     for place, row in enumerate(rows):
-        better = np.flatnonzero(alike[place, :place])
-        found.append(
+        better = np.flatnonzero(equal[place, :place])
+        compared.append(
             dataclasses.replace(
                 row if peaks is None else _with_peak_range(row, float(peaks[place])),
                 interval_level=LEVEL,
@@ -65,7 +65,7 @@ def _compared(
                 same_as_rank=rows[better[0]].rank if len(better) else None,
             )
         )
-    return found
+    return compared
 
 
 def _tables(context: Context | GraphContext, strategies: Sequence[AnyStrategy]) -> list[StrategyTable | SplitTable]:

@@ -27,13 +27,13 @@ def lean(setting: Setting) -> dict[str, Sequence[object]]:
 
     Where these do not fit, nothing does, and they are a hundredth of the space.
     """
-    own = dict(setting.request.overrides)
+    overrides = dict(setting.request.overrides)
     least: dict[str, Sequence[object]] = {"mbs": [1], "placement": [0], "switches": ["none"]}
     if "full" in setting.context.framework.legality.recompute:
         least["recompute"] = ["full"]
-    if not {"vpp", "schedule"} & set(own) and "1f1b" in setting.context.framework.legality.schedules:
+    if not {"vpp", "schedule"} & set(overrides) and "1f1b" in setting.context.framework.legality.schedules:
         least |= {"vpp": [1], "schedule": ["1f1b"]}
-    return least | own
+    return least | overrides
 
 
 def with_switches(setting: Setting, switches: Mapping[str, str]) -> Setting | None:
@@ -66,9 +66,12 @@ def with_switches(setting: Setting, switches: Mapping[str, str]) -> Setting | No
 
 def switch_words(context: Context, switches: Mapping[str, str]) -> tuple[str, str]:
     """Return switches in the form of ``--with``, and a clause on switches without a flag of the framework."""
-    words = ",".join(name if value == "on" else f"{name}={value}" for name, value in switches.items())
-    own = [name for name, value in switches.items() if not _has_flag(context, name, value)]
-    return f"--with {words}", f"{context.framework.name} has no flag for {' and '.join(own)}" if own else ""
+    settings = ",".join(name if value == "on" else f"{name}={value}" for name, value in switches.items())
+    without_flag = [name for name, value in switches.items() if not _has_flag(context, name, value)]
+    return (
+        f"--with {settings}",
+        f"{context.framework.name} has no flag for {' and '.join(without_flag)}" if without_flag else "",
+    )
 
 
 def _has_flag(context: Context, name: str, value: str) -> bool:

@@ -133,8 +133,8 @@ def _keyed(setting: Setting[AnyContext], board: Leaderboard, preferred: bool) ->
     marks = [tuple(mark for mark in row.marks if mark != NEAR_MARK) for row in board.rows]
     precision = context.workload.precision
     rows = [
-        dataclasses.replace(row, precision=precision, marks=own, same_as_rank=None)
-        for row, own in zip(board.rows, marks, strict=True)
+        dataclasses.replace(row, precision=precision, marks=row_marks, same_as_rank=None)
+        for row, row_marks in zip(board.rows, marks, strict=True)
     ]
     factor = 1.0 if preferred or setting.objective not in ("throughput", "cost") else 1.0 + NEAR
     return [(tuple(factor * float(key[place]) for key in keys), row) for place, row in enumerate(rows)]

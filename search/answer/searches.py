@@ -62,11 +62,11 @@ def search_request(
             setting, piece, problem=problem, started_s=started_s, workers=who, remarks=remarks, score=score
         )
     except KeyboardInterrupt as stop:
-        found = getattr(stop, "found", piece)
-        if isinstance(found, Leaderboard) or found is None or found.best is None or not len(found.best):
+        result = getattr(stop, "found", piece)
+        if isinstance(result, Leaderboard) or result is None or result.best is None or not len(result.best):
             raise
-        remark = f"interrupted after {found.enumerated:,} of {problem.space.size:,} candidates: the best so far"
-        board = leaderboard_of(setting, found, started_s=started_s, remarks=(remark,), score=score, noted=False)
+        remark = f"interrupted after {result.enumerated:,} of {problem.space.size:,} candidates: the best so far"
+        board = leaderboard_of(setting, result, started_s=started_s, remarks=(remark,), score=score, noted=False)
         raise EndedEarly(board, stop) from None
 
 
@@ -90,11 +90,11 @@ def leaderboard_of(
         NothingFeasible: nothing fits; the error names helpful changes.
         BeyondLimits: all fitting strategies take too long or cost too much.
     """
-    found = found_in(setting, piece, workers=workers, remarks=remarks, score=score, problem=problem)
-    board = build_board(setting, found, started_s=started_s or time.perf_counter(), score=score, noted=noted)
-    if found.rows:
+    result = found_in(setting, piece, workers=workers, remarks=remarks, score=score, problem=problem)
+    board = build_board(setting, result, started_s=started_s or time.perf_counter(), score=score, noted=noted)
+    if result.rows:
         return board
-    raise _without_rows(setting, found, board.to_json(), score)
+    raise _without_rows(setting, result, board.to_json(), score)
 
 
 def _without_rows(setting: Setting[AnyContext], found: Found, document: dict[str, Any], score: Scorer) -> ForerunError:
@@ -136,18 +136,18 @@ def explore_request(
     if not has_transformer(setting):
         raise RequestError(f"stages that differ are searched for transformers, and {setting.request.model} is none")
     try:
-        found = search_stages(setting, exploring, workers=workers, on_progress=on_progress, score=score)
+        result = search_stages(setting, exploring, workers=workers, on_progress=on_progress, score=score)
     except EndedEarly as stop:
         if not isinstance(stop.found, Found):
             raise
         board = build_board(setting, stop.found, started_s=started_s, score=score, noted=False)
         raise EndedEarly(board, stop) from None
-    board = build_board(setting, found, started_s=started_s, score=score)
-    if found.rows:
+    board = build_board(setting, result, started_s=started_s, score=score)
+    if result.rows:
         return board
     from forerun.search.answer.diagnosis.diagnosis import NothingFeasible, diagnose
 
-    raise NothingFeasible(diagnose(setting, found, score), board.to_json())
+    raise NothingFeasible(diagnose(setting, result, score), board.to_json())
 
 
 def search_groups(
@@ -167,5 +167,5 @@ def search_groups(
     from forerun.search.explore.groups.simulated_plans import EVALUATIONS
 
     started_s, setting = time.perf_counter(), group_setting(request, per_stage)
-    found = search_plans(setting, per_stage=per_stage, evaluations=evaluations or EVALUATIONS, played=played)
-    return build_board(setting, found, started_s=started_s)
+    result = search_plans(setting, per_stage=per_stage, evaluations=evaluations or EVALUATIONS, played=played)
+    return build_board(setting, result, started_s=started_s)

@@ -82,27 +82,27 @@ def simulate_tree(setting: Setting, path: Path, *, contention: bool = False) -> 
 def _added(board: Leaderboard, setting: Setting[AnyContext], search: Callable[[], FoundTrees | None]) -> Leaderboard:
     """Add the result of a search to a board; None: nothing to search."""
     try:
-        found = search()
+        trees = search()
     except EndedEarly as stop:
         if not isinstance(stop.found, FoundTrees):
             raise
         raise EndedEarly(_joined(board, setting, stop.found), stop) from None
-    return board if found is None else _joined(board, setting, found)
+    return board if trees is None else _joined(board, setting, trees)
 
 
-def _joined(board: Leaderboard, setting: Setting[AnyContext], found: FoundTrees) -> Leaderboard:
+def _joined(board: Leaderboard, setting: Setting[AnyContext], result: FoundTrees) -> Leaderboard:
     """Return a board with trees ranked among its rows, together with its present trees."""
     known = board.trees or NO_TREES
-    marked_rows = (replace(tree, row=marked(setting.context, tree.row)) for tree in found.rows)
+    marked_rows = (replace(tree, row=marked(setting.context, tree.row)) for tree in result.rows)
     rows = sorted((*known.rows, *marked_rows), key=lambda tree: _device_s(tree))
     trees = TreeRows(
         rows=tuple(_ranked(board, tree) for tree in rows),
-        starts=known.starts + found.starts,
-        judged=known.judged + found.judged,
-        simulated=known.simulated + found.simulated,
+        starts=known.starts + result.starts,
+        judged=known.judged + result.judged,
+        simulated=known.simulated + result.simulated,
         gain=max((_gain(board, tree) for tree in rows), default=0.0),
     )
-    return replace(board, trees=trees, remarks=(*board.remarks, *found.remarks))
+    return replace(board, trees=trees, remarks=(*board.remarks, *result.remarks))
 
 
 def _device_s(tree: TreeRow) -> float:

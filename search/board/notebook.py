@@ -78,16 +78,16 @@ def row_html(row: Plain) -> str:
 
 def bar_html(name: str, parts: Mapping[str, float], full: float) -> str:
     """Return parts as one stacked bar with a legend; ``full`` is the value of the full width."""
-    boxes, told = [], []
+    boxes, legend = [], []
     for number, (part, amount) in enumerate(parts.items()):
         share = amount / full
         if share < LEAST_SHARE:
             continue
         colour = COLOURS[number % len(COLOURS)]
         boxes.append(f'<span style="width:{100 * share:.2f}%;background:{colour}" title="{part} {share:.1%}"></span>')
-        told.append(f'<span style="color:{colour}">&#9632;</span> {part} {share:.0%}')
+        legend.append(f'<span style="color:{colour}">&#9632;</span> {part} {share:.0%}')
     track = "display:flex;height:1.2em;max-width:50em;border:1px solid #8888"
-    return f'<div>{name}<div style="{track}">{"".join(boxes)}</div><small>{" ".join(told)}</small></div>'
+    return f'<div>{name}<div style="{track}">{"".join(boxes)}</div><small>{" ".join(legend)}</small></div>'
 
 
 def step_picture(steps: Mapping[str, Mapping[str, float]]) -> Picture:

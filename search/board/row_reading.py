@@ -5,11 +5,11 @@ from typing import Any
 
 from forerun.search.board.evidence import NearestRuns
 from forerun.search.board.rows import PER_UNIT, Row, Variant
-from forerun.search.files.fields import fields_from, finite
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.simulator.memory.risk import oom_risk
 from forerun.simulator.opgraph import PHASES
 from forerun.simulator.opgraph.bottleneck import Bottleneck, SplitFacts
+from forerun.spaces.fields import fields_from, finite
 from forerun.spaces.opgraph.split import parse_split
 from forerun.spaces.strategies import parse_strategy
 

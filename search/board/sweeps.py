@@ -73,8 +73,8 @@ class SweepFolder:
         """Return ``board_of`` a search that was read."""
         record = search.record
         if not record.get("rows"):
-            told = f"{record['status']}: {record.get('message', '')}"
-            raise RequestError(f"search {search.number} of {self.folder} has no rows; {told}")
+            ending = f"{record['status']}: {record.get('message', '')}"
+            raise RequestError(f"search {search.number} of {self.folder} has no rows; {ending}")
         try:
             request = Request.from_json(search.request)
         except (KeyError, TypeError, ValueError) as error:

@@ -135,7 +135,7 @@ def framework_facts(profile: FrameworkProfile) -> dict[str, Any]:
         choices = [*switch.values, *(["share (a number between 0 and 1)"] if switch.share else [])]
         entry: dict[str, Any] = {"setting": setting, "what": switch.title, "choices": choices}
         if support is not None:
-            flags = {choice: " ".join(flag_words(words)) for choice, words in support.flags.items()}
+            flags = {choice: " ".join(flag_words(flag_values)) for choice, flag_values in support.flags.items()}
             entry |= {"since": support.since} if support.since else {}
             entry |= {"later": dict(support.later)} if support.later else {}
             entry |= {"without flags": support.unset}

@@ -196,10 +196,10 @@ def lettered(rows: Sequence[Row[Any]]) -> dict[str, str]:
     """Return a letter for every mark of the rows that has no sign."""
     in_all = marks_of_all(rows)
     signs = (NEAR_MARK, TIGHT_MARK, MAY_NOT_FIT_MARK)
-    found = dict.fromkeys(
+    marks = dict.fromkeys(
         mark for row in rows for mark in row.marks if mark not in (*signs, *in_all, closed_form_mark(row.rank))
     )
-    return dict(zip(found, "abcdefghijklmnopqrstuvwxyz", strict=False))
+    return dict(zip(marks, "abcdefghijklmnopqrstuvwxyz", strict=False))
 
 
 def limit_line(board: Leaderboard) -> str:
@@ -235,16 +235,16 @@ def _in_time(board: Leaderboard) -> str:
     return f" P(in {format_seconds(within_s)}) = {chance:.0%}{' with failures' if board.rows[0].goodput else ''}."
 
 
-def measure_lines(found: "NextRuns") -> list[Text]:
+def measure_lines(proposal: "NextRuns") -> list[Text]:
     """Return the lines on proposed runs to measure."""
-    aim = "to choose the best" if found.rule == "regret" else "to predict all of them"
-    lines = [f"expected regret of choosing #1: {found.regret:.1%} of a step; runs to measure {aim}:"]
-    what = "less regret" if found.rule == "regret" else "less uncertainty on average"
-    for run in found.runs:
+    aim = "to choose the best" if proposal.rule == "regret" else "to predict all of them"
+    lines = [f"expected regret of choosing #1: {proposal.regret:.1%} of a step; runs to measure {aim}:"]
+    what = "less regret" if proposal.rule == "regret" else "less uncertainty on average"
+    for run in proposal.runs:
         gain = f"{run.gain:.2%} {what}" if run.gain > 0 else "no further gain"
         lines.append(f"  #{run.row.rank}  {run.row.name}  ({gain})")
-    if found.measured:
-        lines.append(f"{found.measured} of the rows were measured already")
+    if proposal.measured:
+        lines.append(f"{proposal.measured} of the rows were measured already")
     return [Text(line) for line in lines]
 
 

@@ -33,8 +33,8 @@ def shared_words(rows: Sequence[Row[Any]]) -> tuple[str, ...]:
     """
     if len(rows) < 2:
         return ()
-    words = [words_of(row) for row in rows]
-    return tuple(word for word in words[0] if all(word in other for other in words[1:]))
+    row_words = [words_of(row) for row in rows]
+    return tuple(word for word in row_words[0] if all(word in other for other in row_words[1:]))
 
 
 def own_words(row: Row[Any], shared: Sequence[str]) -> str:

@@ -25,10 +25,10 @@ def completion_script(shell: str) -> str:
         add_flags(parser, verb.declaration.flags)
         for action in parser._actions:  # argparse has no public list of them
             action.help = _brief(action.help or "")
-            words = names.get(action.dest)
+            choices = names.get(action.dest)
             if action.nargs != 0 and action.choices is None:
-                if words:
-                    action.choices = words
+                if choices:
+                    action.choices = choices
                 else:
                     action.complete = shtab.FILE  # type: ignore[attr-defined]  # read by shtab
     return str(shtab.complete(top, shell))

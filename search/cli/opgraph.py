@@ -30,12 +30,12 @@ def explain_split(args: argparse.Namespace, setting: "Setting[GraphContext]") ->
 
     row = simulate_setting(setting, args.strategy)
     flat = isinstance(row.strategy, Split)  # a mixture has no further facts
-    found = (*row.graph.bottlenecks, *(congestion(setting.context, row) if flat else ()))
+    bottlenecks = (*row.graph.bottlenecks, *(congestion(setting.context, row) if flat else ()))
     changes = doublings(setting.context, row) if flat else ()
     document = {
         **row_document(setting, row),
         "phases_s": phases(row),
-        "bottlenecks": [one.to_json() for one in found],
+        "bottlenecks": [one.to_json() for one in bottlenecks],
         "doubling": {change.what: change.gain for change in changes},
         "changes": [asdict(change) for change in changes],
     }

@@ -135,8 +135,8 @@ def dispatch(arguments: list[str]) -> int:
     try:
         declared = verb.declaration
         flags = list(flags_of(declared.flags))
-        words = Words(f"forerun {verb.name}", flags, arguments[1:], user_defaults(flags))
-        args = words.parse(declared.rest)
+        parser = Words(f"forerun {verb.name}", flags, arguments[1:], user_defaults(flags))
+        args = parser.parse(declared.rest)
     except HelpWanted:
         print(verb_help(verb), end="")
         return 0

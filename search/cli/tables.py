@@ -134,7 +134,7 @@ def line_ends(plain: str, width: int) -> list[int]:
         if "\n" in plain[start : word.start()]:
             start = plain.rindex("\n", 0, word.start()) + 1
         within = word.end() - word.start() <= width
-        pieces = [word.span()] if within else [found.span() for found in ELEMENT.finditer(plain, *word.span())]
+        pieces = [word.span()] if within else [match.span() for match in ELEMENT.finditer(plain, *word.span())]
         for first, last in pieces:
             if last - start > width and first > start:
                 ends.append(first)

@@ -70,23 +70,23 @@ def write_trees(folder: Path, board: "Leaderboard") -> None:
     from forerun.spaces.files import write_text
 
     (folder / FOLDER).mkdir(exist_ok=True)
-    for number, found in enumerate(board.trees.rows, start=1):
-        write_text(folder / FOLDER / f"{number}.yaml", found.yaml)
+    for number, row in enumerate(board.trees.rows, start=1):
+        write_text(folder / FOLDER / f"{number}.yaml", row.yaml)
 
 
-def tree_lines(found: "TreeRows") -> "list[Text]":
+def tree_lines(trees: "TreeRows") -> "list[Text]":
     """Return a paragraph for each tree."""
     from rich.text import Text
 
     from forerun.search.board.rows import NO_LAUNCH_MARK
 
-    near = f" near {found.starts} strategies" if found.starts else ""
-    looked = f"{found.judged:,} evaluated{near}, {found.simulated:,} simulated"
-    if not found.rows:
+    near = f" near {trees.starts} strategies" if trees.starts else ""
+    looked = f"{trees.judged:,} evaluated{near}, {trees.simulated:,} simulated"
+    if not trees.rows:
         return [Text(f"strategy trees: none is faster than its flat strategy and the last row ({looked})")]
-    best = f"the best is {found.gain:.1%} faster than #1" if found.gain > 0 else "none is faster than #1"
+    best = f"the best is {trees.gain:.1%} faster than #1" if trees.gain > 0 else "none is faster than #1"
     lines = [Text(f"strategy trees: {best} ({looked})", style="bold")]
-    for number, each in enumerate(found.rows, start=1):
+    for number, each in enumerate(trees.rows, start=1):
         row = each.row
         gain = (
             "its flat strategy does not fit" if each.gain is None else f"{each.gain:.1%} faster than its flat strategy"
@@ -102,6 +102,6 @@ def tree_lines(found: "TreeRows") -> "list[Text]":
         marks = [mark for mark in row.marks if mark.startswith(NO_LAUNCH_MARK)]
         if marks or row.risk_text:
             lines.append(Text(f"     ! {', '.join(filter(None, (*marks, row.risk_text)))}", style="yellow"))
-    flags = " and the --with that they name" if any("with=" in each.start for each in found.rows) else ""
+    flags = " and the --with that they name" if any("with=" in each.start for each in trees.rows) else ""
     hint = f"--out DIR writes them as DIR/trees/N.yaml for simulate --tree{flags}; --json contains them"
     return [*lines, Text(hint, style="dim")]

@@ -59,10 +59,10 @@ def _domain(context: Context, table: StrategyTable) -> IntArray:
     """Return the number of ranks of N candidates that certainly share the fast fabric, or a node."""
     cluster = context.cluster
     if all(axis in table.codes for axis in SPANS):
-        found = domains(cluster, {axis: table.column(axis) for axis in SPANS})
+        domains_of = domains(cluster, {axis: table.column(axis) for axis in SPANS})
     else:
-        found = np.full(len(table), cluster.scale_up_size, dtype=np.int64)
-    return np.maximum(found, cluster.devices_per_node)
+        domains_of = np.full(len(table), cluster.scale_up_size, dtype=np.int64)
+    return np.maximum(domains_of, cluster.devices_per_node)
 
 
 def _no_sp(context: Context, table: StrategyTable) -> Floats:
@@ -186,4 +186,4 @@ def against(context: Context, strategy: Strategy, other: Strategy) -> Mapping[st
     """Describe the preferences that a strategy violates more than another, with their penalties as shares of a step."""
     table = table_of([strategy, other])
     amounts = {one.words: one.share * np.diff(one.amount(context, table)[::-1])[0] for one in PREFERENCES}
-    return {words: float(more) for words, more in amounts.items() if more > 0}
+    return {preference: float(more) for preference, more in amounts.items() if more > 0}

@@ -56,8 +56,8 @@ def _devices(board: Leaderboard) -> tuple[str, ...]:
         cluster = resolve_cluster(str(board.request["cluster"]), groups=True)
     except (ForerunError, KeyError):
         return ()
-    own = [group.cluster for group in cluster.groups] or [cluster]
-    return tuple(dict.fromkeys(one.device.name for one in own))
+    clusters = [group.cluster for group in cluster.groups] or [cluster]
+    return tuple(dict.fromkeys(one.device.name for one in clusters))
 
 
 def _line(name: str, entry: Mapping[str, Any]) -> Safe:

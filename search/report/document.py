@@ -11,10 +11,10 @@ from forerun.search.board.folder import BOARD
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
 from forerun.search.board.row_reading import above_zero, row_from_json
 from forerun.search.board.sweeps import read_search
-from forerun.search.files.fields import fields_from, finite
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.request import Request
 from forerun.spaces.errors import RequestError
+from forerun.spaces.fields import fields_from, finite
 
 
 def read_run(folder: Path, search: int | None = None) -> Leaderboard:

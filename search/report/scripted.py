@@ -62,6 +62,8 @@ def part(name: str, link: str, title: str, content: Safe | None, hint: str = "")
     """Return a section below a heading, with a ``hint`` first; None without content."""
     if content is None:
         return None
-    told = tag("p", hint, class_="hint") if hint else None
-    text = tag("section", tag("h2", title, id=f"{name}-title"), told, content, id=name, aria_labelledby=f"{name}-title")
+    paragraph = tag("p", hint, class_="hint") if hint else None
+    text = tag(
+        "section", tag("h2", title, id=f"{name}-title"), paragraph, content, id=name, aria_labelledby=f"{name}-title"
+    )
     return name, link, text

@@ -37,8 +37,8 @@ def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
         memory_bytes, limit = stages[stage]
         parts = {part: size / GIB for part, size in memory_bytes.items()}
         # Without groups all stages have the limit of the row, which a calibration may have set.
-        own = limit / GIB if context.cluster.groups else best.memory_limit_gib
-        bars.append(Bar(label=names[stage], value=f"{sum(parts.values()):.1f} GiB", parts=parts, limit=own))
+        limit_gib = limit / GIB if context.cluster.groups else best.memory_limit_gib
+        bars.append(Bar(label=names[stage], value=f"{sum(parts.values()):.1f} GiB", parts=parts, limit=limit_gib))
     some = tag("p", f"{len(shown)} of {len(stages)} stages.", class_="hint") if len(shown) < len(stages) else None
     return joined([some, memory_bars(bars, rows="stage")])
 
@@ -56,9 +56,9 @@ def _stages(context: Context, strategy: Strategy) -> list[tuple[Mapping[str, flo
     if not context.cluster.groups:
         return [(stage, context.memory_limit_bytes) for stage in memory_by_stage(context, strategy)]
     groups = stage_groups(context.cluster, strategy.pp, strategy.dp * strategy.tp * strategy.cp)
-    own = {group: context.on_groups[group] for group in set(groups)}
-    memory = {group: memory_by_stage(context, strategy) for group, context in own.items()}
-    return [(memory[group][stage], own[group].memory_limit_bytes) for stage, group in enumerate(groups)]
+    contexts = {group: context.on_groups[group] for group in set(groups)}
+    memory = {group: memory_by_stage(context, strategy) for group, context in contexts.items()}
+    return [(memory[group][stage], contexts[group].memory_limit_bytes) for stage, group in enumerate(groups)]
 
 
 def _spread(count: int) -> list[int]:

@@ -73,10 +73,10 @@ def timeline_section(board: Leaderboard, behind: Behind) -> Safe:
         return tag("p", f"No timeline: {error}")
     gap = result.step_time_s / best.step_time_s - 1
     against = f"{abs(gap):.1%} {'more' if gap >= 0 else 'less'} than the formulas of the leaderboard say"
-    told = "as the rows of the leaderboard were" if context.cluster.groups else against
+    comparison = "as the rows of the leaderboard were" if context.cluster.groups else against
     text = (
-        f"Simulated event by event, a step takes {format_seconds(result.step_time_s)}, {told}. Stages wait for each "
-        f"other in {result.bubble_share:.1%} of their time. Thin rows are traffic between devices beside the "
+        f"Simulated event by event, a step takes {format_seconds(result.step_time_s)}, {comparison}. Stages wait for "
+        f"each other in {result.bubble_share:.1%} of their time. Thin rows are traffic between devices beside the "
         "computation."
     )
     split = best.facts is not None

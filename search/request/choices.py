@@ -45,14 +45,14 @@ def choices_of(space: Path | None, settings: Iterable[str], check: Check) -> dic
         RequestError: the document or a text cannot be read, or an axis is set twice.
     """
     choices = {} if space is None else read_space(space, check)
-    own: dict[str, list[object]] = {}
+    stated: dict[str, list[object]] = {}
     for text in settings:
         axis, values = parse_choices(text)
-        if axis in own:
+        if axis in stated:
             raise RequestError(f"axis {axis} is set twice; name all its choices at once, like {axis}=1,2")
         check({axis: values})
-        own[axis] = values
-    return choices | own
+        stated[axis] = values
+    return choices | stated
 
 
 def parse_choices(text: str) -> tuple[str, list[object]]:

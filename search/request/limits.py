@@ -31,9 +31,9 @@ class TrainingLimits:
         """Return a mask (N) of fitting candidates within the limits, and the number of others by reason."""
         in_time = scores.step_time_s <= self.step_s
         paid = scores.step_time_s * table.column("gpus") <= self.device_s
-        late = int(np.count_nonzero(scores.fits & ~in_time))
-        dear = int(np.count_nonzero(scores.fits & in_time & ~paid))
-        counts = {reason: count for reason, count in ((TOO_LATE, late), (TOO_DEAR, dear)) if count}
+        too_long = int(np.count_nonzero(scores.fits & ~in_time))
+        too_expensive = int(np.count_nonzero(scores.fits & in_time & ~paid))
+        counts = {reason: count for reason, count in ((TOO_LATE, too_long), (TOO_DEAR, too_expensive)) if count}
         return scores.fits & in_time & paid, counts
 
 

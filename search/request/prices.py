@@ -104,8 +104,8 @@ def _least(table: Path, cloud: str, cluster: Cluster) -> tuple[float, str]:
         raise RequestError(
             f"{cloud} has no price of {name} in SkyPilot's catalogue ({table}); give the price as a number"
         )
-    alike = [offer for offer in offers if offer[0] == cluster.devices_per_node]
-    _, price, where = min(alike or offers, key=lambda offer: offer[1])
+    same_size = [offer for offer in offers if offer[0] == cluster.devices_per_node]
+    _, price, where = min(same_size or offers, key=lambda offer: offer[1])
     return price, where
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from forerun.search.files.fields import fields_from
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
+from forerun.spaces.fields import fields_from
 from forerun.spaces.opgraph.batch import PerDevice, parse_batch
 
 DEFAULT_OBJECTIVE = "throughput"
@@ -125,5 +125,5 @@ class Request:
 
 def set_switches(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the switches of a request or a setting as plain data, without switches turned on by the search."""
-    free = {str(words).partition("=")[0] for words in data.get("free_switches") or ()}
+    free = {str(setting_text).partition("=")[0] for setting_text in data.get("free_switches") or ()}
     return {str(name): str(setting) for name, setting in (data.get("switches") or {}).items() if name not in free}

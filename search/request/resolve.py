@@ -327,13 +327,13 @@ def _constants(cluster: Cluster) -> Iterator[str]:
 
 def _switches(request: Request, context: Context) -> dict[str, str]:
     """Return the switch settings that differ from the software's defaults without being set by the user."""
-    assumed, held = {}, dict(context.framework.switches)
+    assumed, settings = {}, dict(context.framework.switches)
     for name, setting in context.framework.switches:
         switch = all_switches()[name]
         support = switch.support(context.framework)
-        heard = (context.moe or "moe" not in switch.needs) and held.get(switch.beside) != "off"
-        heard = heard and name not in implied(context.workload.precision)
-        if name not in request.switches and heard and support is not None and setting != support.unset:
+        applies = (context.moe or "moe" not in switch.needs) and settings.get(switch.beside) != "off"
+        applies = applies and name not in implied(context.workload.precision)
+        if name not in request.switches and applies and support is not None and setting != support.unset:
             assumed[name] = setting
     return assumed
 
@@ -359,16 +359,16 @@ def _partial_racks(cluster: Cluster, counts: Sequence[int] | None) -> Iterator[s
 
 def _unheard(request: Request, context: Context) -> list[str]:
     """Return notes on fields that do not affect this model; a sweep has one request for several models."""
-    model, told = context.model.name, []
+    model, notes = context.model.name, []
     if request.moe_imbalance is not None and not context.moe:
-        told.append(f"an imbalance of experts changes nothing: {model} has none")
+        notes.append(f"an imbalance of experts changes nothing: {model} has none")
     if (
         request.ignored_config_fields
         and not request.model.lower().endswith(".json")
         and not Path(request.model).is_dir()
     ):
-        told.append(f"no field was ignored: {model} was not read from a config.json")
-    return told
+        notes.append(f"no field was ignored: {model} was not read from a config.json")
+    return notes
 
 
 def _notes(context: Context) -> list[str]:

@@ -67,11 +67,11 @@ class Setting(Generic[C]):
         """
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
-        own = self.request.overrides if overrides is None else overrides
+        choices = self.request.overrides if overrides is None else overrides
         context: AnyContext = self.context
         if isinstance(context, Context):
             context = dataclasses.replace(context, free_software=self.free_software)
-        return kind_of(context).space(context, self.gpus, own)
+        return kind_of(context).space(context, self.gpus, choices)
 
     @property
     def free_software(self) -> Software:
@@ -100,7 +100,7 @@ class Setting(Generic[C]):
     def _switches_left_open(self) -> str:
         """Describe the switches that are searched; "" if no switch affects the model."""
         moe = isinstance(self.context, Context) and self.context.moe
-        free = [words for words in names_of(self.free_software) if moe or not for_experts(words)]
+        free = [setting for setting in names_of(self.free_software) if moe or not for_experts(setting)]
         return f", and {' and '.join(free)} where {'they pay' if free[1:] else 'it pays'}" if free else ""
 
     def remarks(self) -> tuple[str, ...]:
@@ -119,8 +119,8 @@ class Setting(Generic[C]):
             "objective": self.objective,
             "top": self.top,
         }
-        told = kind_of(self.context).request(self.context, self.request.overrides)
-        return data | told | ({"framework": self.request.framework} if self.request.framework else {})
+        of_kind = kind_of(self.context).request(self.context, self.request.overrides)
+        return data | of_kind | ({"framework": self.request.framework} if self.request.framework else {})
 
     def document(self) -> dict[str, Any]:
         """Return the request with defaults and notes, for documents without a leaderboard."""

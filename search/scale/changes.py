@@ -75,24 +75,24 @@ def changes(
     """Return the gain of each change of a run in a ``mode``, by the analytic model, largest first."""
     workers = mode.workers
     now = _rate(profile, mode, network, noise)
-    found = [
+    rates = [
         ("bandwidth", _rate(profile, mode, Faster(network=network, factor=2.0), noise)),
         ("compute", _rate(_times(profile, 0.5), mode, network, noise)),
         ("batch", _rate(replace(_times(profile, 2.0), batch=2 * profile.batch), mode, network, noise)),
     ]
     room = min(MOST_SHARDS, profile.total_bytes / 4, workers if mode.colocated else math.inf)
     if mode.exchange == "parameter-server" and mode.placement == "even" and 2 * mode.shards <= room:
-        found.append(("shards", _rate(profile, replace(mode, shards=2 * mode.shards), network, noise)))
+        rates.append(("shards", _rate(profile, replace(mode, shards=2 * mode.shards), network, noise)))
     if noise.slow or noise.jitter or profile.step_factors:
         equal = replace(profile, step_factors=())
-        found.append((EQUAL, _rate(equal, mode, network, Disturbance())))
-    made = [ScaleChange(name=name, samples_per_s=rate, gain=rate / now - 1) for name, rate in found]
+        rates.append((EQUAL, _rate(equal, mode, network, Disturbance())))
+    made = [ScaleChange(name=name, samples_per_s=rate, gain=rate / now - 1) for name, rate in rates]
     return tuple(sorted(made, key=lambda change: -change.gain))
 
 
-def limited_by(found: Sequence[ScaleChange]) -> str | None:
+def limited_by(gains: Sequence[ScaleChange]) -> str | None:
     """Return the bottleneck of a run: the resource whose doubling gains most; None if no gain is large."""
-    best = max((change for change in found if change.name in LIMITS), key=lambda change: change.gain)
+    best = max((change for change in gains if change.name in LIMITS), key=lambda change: change.gain)
     return LIMITS[best.name] if best.gain >= WORTH else None
 
 
@@ -106,7 +106,7 @@ def _times(profile: GradientProfile, factor: float) -> GradientProfile:
 
 
 def _rate(profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance) -> float:
-    alone_s = None
+    single_s = None
     if mode.exchange == "parameter-server" and mode.overlap:
-        alone_s = one_worker_step_s(profile, mode, network)
-    return analytic_prediction(profile, mode, network, noise, one_worker_s=alone_s).samples_per_s
+        single_s = one_worker_step_s(profile, mode, network)
+    return analytic_prediction(profile, mode, network, noise, one_worker_s=single_s).samples_per_s

@@ -125,11 +125,11 @@ def plan_jobs(document: Document) -> Jobs:
         most = cluster.max_devices // cluster.devices_per_node
         raise RequestError(f"{cluster.name} has at most {most} nodes, but got {asked.nodes}")
     choices = [_choices(document, asked, number) for number in range(len(asked.jobs))]
-    curves = [_curve(asked, job, cluster, own) for job, own in zip(asked.jobs, choices, strict=True)]
-    rates = [{nodes: _rate(curve, nodes) for nodes in own} for curve, own in zip(curves, choices, strict=True)]
+    curves = [_curve(asked, job, cluster, counts) for job, counts in zip(asked.jobs, choices, strict=True)]
+    rates = [{nodes: _rate(curve, nodes) for nodes in counts} for curve, counts in zip(curves, choices, strict=True)]
     gains = [
-        {nodes: job.weight * rate / _rate(curve, 1) for nodes, rate in own.items()}
-        for job, curve, own in zip(asked.jobs, curves, rates, strict=True)
+        {nodes: job.weight * rate / _rate(curve, 1) for nodes, rate in counts.items()}
+        for job, curve, counts in zip(asked.jobs, curves, rates, strict=True)
     ]
     dealt = shares(gains, asked.nodes, least=asked.goal == "least")
     if dealt is None:
@@ -164,24 +164,24 @@ def shares(gains: Sequence[dict[int, float]], nodes: int, *, least: bool) -> tup
     among equal ones; None with too few nodes. ``gains``: gain of every job by its number of nodes.
     """
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (float("inf") if least else 0.0, ())}
-    for own in gains:
-        found: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for job_gains in gains:
+        extended: dict[int, tuple[float, tuple[int, ...]]] = {}
         for used, (value, before) in best.items():
-            for count, gain in own.items():
+            for count, gain in job_gains.items():
                 total = min(value, gain) if least else value + gain
-                if used + count <= nodes and total > found.get(used + count, (-1.0, ()))[0]:
-                    found[used + count] = (total, (*before, count))
-        best = found
+                if used + count <= nodes and total > extended.get(used + count, (-1.0, ()))[0]:
+                    extended[used + count] = (total, (*before, count))
+        best = extended
     if not best:
         return None
     return max(best.items(), key=lambda entry: (entry[1][0], -entry[0]))[1][1]
 
 
 def _choices(document: Document, asked: JobsDocument, number: int) -> list[int]:
-    words = asked.jobs[number].nodes
-    if words is None:
+    stated = asked.jobs[number].nodes
+    if stated is None:
         return list(range(1, asked.nodes + 1))
-    low, dots, high = str(words).partition("..")
+    low, dots, high = str(stated).partition("..")
     try:
         first, last = int(low), int(high if dots else low)
     except ValueError:
@@ -189,7 +189,7 @@ def _choices(document: Document, asked: JobsDocument, number: int) -> list[int]:
     counts = list(range(max(first, 1), min(last, asked.nodes) + 1))
     if not counts:
         where = document.where(("jobs", number, "nodes"))
-        raise RequestError(f"{where}: nodes are a number or a range up to {asked.nodes}, but got {words}")
+        raise RequestError(f"{where}: nodes are a number or a range up to {asked.nodes}, but got {stated}")
     return counts
 
 

@@ -49,20 +49,20 @@ def worker_counts(text: str) -> list[int]:
     try:
         if dots:
             first, last = int(low), int(high)
-            found = [first]
-            while 0 < found[-1] * 2 < last:
-                found.append(found[-1] * 2)
-            found = [*found, last] if last > first else [first, last]
+            counts = [first]
+            while 0 < counts[-1] * 2 < last:
+                counts.append(counts[-1] * 2)
+            counts = [*counts, last] if last > first else [first, last]
             if last < first:
                 raise RequestError(f"a range of workers grows, but got {text}; write {last}..{first}")
         else:
-            found = [int(part) for part in text.split(",")]
+            counts = [int(part) for part in text.split(",")]
     except ValueError:
         raise RequestError(f"workers are like 8, 1,2,6 or 1..64, but got {text!r}") from None
-    for count in found:
+    for count in counts:
         if not 1 <= count <= MOST_WORKERS:
             raise RequestError(f"workers are 1 to {MOST_WORKERS}, but got {count}")
-    return sorted(set(found))
+    return sorted(set(counts))
 
 
 SOON = {"all-reduce": 200_000, "parameter-server": 600_000}

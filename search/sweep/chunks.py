@@ -94,16 +94,16 @@ def search_piece(chunk_times: ChunkTimes, piece: SweepSearch) -> "Record | Begun
         problem = bounded(problem, sampled(problem))
     except RequestError as error:
         return {"status": "refused", "message": str(error)}
-    start, found, cuts = time.perf_counter(), SliceResult(), cuts_of(problem, chunk_times.first)
+    start, result, cuts = time.perf_counter(), SliceResult(), cuts_of(problem, chunk_times.first)
     for low, high in cuts:
         begin = time.perf_counter()
-        found = problem.merged([found, search_slice(problem, low, high)])
+        result = problem.merged([result, search_slice(problem, low, high)])
         cuts.steer(low, high, time.perf_counter() - begin)
         spent_s = time.perf_counter() - start
         if spent_s > chunk_times.whole_s and cuts.low < cuts.high:
             width = max(1, int(cuts.low * chunk_times.part_s / max(spent_s, 1e-6)))
-            return Begun(setting=setting, problem=problem, piece=found, upto=cuts.low, width=width)
-    return recorded(lambda: leaderboard_of(setting, found))
+            return Begun(setting=setting, problem=problem, piece=result, upto=cuts.low, width=width)
+    return recorded(lambda: leaderboard_of(setting, result))
 
 
 def recorded(search: Callable[[], Leaderboard]) -> Record:

@@ -229,8 +229,8 @@ def plan_of(
             **budget,
         )
         content = [contents["model", model], contents["cluster", cluster], cost_model_version()]
-        own = software[framework].get(kinds[model])
-        content += [] if own is None else [canonical(own)]
+        profile_of_kind = software[framework].get(kinds[model])
+        content += [] if profile_of_kind is None else [canonical(profile_of_kind)]
         ways = [canonical(exploring)] if exploring else []
         key = _digest([request.to_json(), *ways, *content, *learned])
         if key in pieces:
@@ -247,30 +247,30 @@ def _software(name: str, kinds: Iterable[AnyKind], switches: Mapping[str, str]) 
     Raises:
         RequestError: no kind supports it.
     """
-    found, refused = dict[AnyKind, Any](), list[RequestError]()
+    supported, refused = dict[AnyKind, Any](), list[RequestError]()
     for kind in dict.fromkeys(kinds):
         try:
-            found[kind] = kind.software(name, switches)
+            supported[kind] = kind.software(name, switches)
         except RequestError as error:
             refused.append(error)
-    if not found:
+    if not supported:
         raise refused[0]
-    return found
+    return supported
 
 
 def _learned(calibration: str | None, profile: str | None) -> list[str]:
     """Return a hash of the contents of measured files; reading them detects wrong files early."""
-    found = []
+    hashes = []
     if calibration is not None:
         from forerun.search.measured.calibrate import read_calibration
 
-        found.append(f"calibration {read_calibration(Path(calibration)).digest}")
+        hashes.append(f"calibration {read_calibration(Path(calibration)).digest}")
     if profile is not None:
         from forerun.search.measured.profiling import read_profile
 
         read_profile(Path(profile))
-        found.append(f"profile {digest_of(Path(profile))}")
-    return found
+        hashes.append(f"profile {digest_of(Path(profile))}")
+    return hashes
 
 
 def canonical(value: Any) -> Any:
@@ -307,8 +307,8 @@ def _workload(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _budget(fields: dict[str, Any]) -> dict[str, Any]:
     if not {"gpus", "usd_per_hour"} & set(fields):
-        found = ", ".join(fields) or "is empty"
-        raise RequestError(f"a budget names gpus, usd_per_hour or both, but one {'has only ' if fields else ''}{found}")
+        names = ", ".join(fields) or "is empty"
+        raise RequestError(f"a budget names gpus, usd_per_hour or both, but one {'has only ' if fields else ''}{names}")
     readers: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "gpus": ("gpus", str),
         "train_within": ("train_within_s", partial(with_unit, parse_seconds)),

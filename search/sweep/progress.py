@@ -183,18 +183,18 @@ class Agenda(Iterator[Item]):
         self._open(piece, begun.setting, begun.problem, [(begun.upto, size)], begun.width)
         return part_record(piece, (0, begun.upto), size, begun.piece, seconds)
 
-    def searched(self, part: SearchPart, found: SliceResult, seconds: float) -> Record | None:
+    def searched(self, part: SearchPart, result: SliceResult, seconds: float) -> Record | None:
         """Receive a finished part; return its record, None if its search has failed meanwhile."""
         running = self._in_parts.get(part.of.key)
         if running is None:
             return None
         running.steer(part, seconds)
-        return part_record(part.of, (part.low, part.high), running.problem.space.size, found, seconds)
+        return part_record(part.of, (part.low, part.high), running.problem.space.size, result, seconds)
 
-    def count(self, piece: SweepSearch, found: SliceResult) -> float:
+    def count(self, piece: SweepSearch, result: SliceResult) -> float:
         """Count a part on disk; return the share of its search that is on disk."""
         running = self._in_parts[piece.key]
-        running.add(found)
+        running.add(result)
         self._end_if_whole(piece)
         return running.share
 
@@ -219,7 +219,7 @@ class Agenda(Iterator[Item]):
             self._endings.append(CompleteSearch(of=piece, setting=running.setting, found=running.found))
 
 
-def part_record(piece: SweepSearch, span: Span, size: int, found: SliceResult, seconds: float) -> Record:
+def part_record(piece: SweepSearch, span: Span, size: int, result: SliceResult, seconds: float) -> Record:
     """Return the record of a part."""
     return {
         "key": piece.key,
@@ -227,7 +227,7 @@ def part_record(piece: SweepSearch, span: Span, size: int, found: SliceResult, s
         "high": span[1],
         "size": size,
         "seconds": round(seconds, 3),
-        "found": piece_to_json(found),
+        "found": piece_to_json(result),
     }
 
 
@@ -247,7 +247,7 @@ def left(spans: Iterable[Span], size: int) -> list[Span]:
 
 def by_key(parts: Iterable[Record]) -> Mapping[str, list[Record]]:
     """Return parts by the key of their search, each span once."""
-    found: dict[str, dict[Span, Record]] = {}
+    spans_of: dict[str, dict[Span, Record]] = {}
     for part in parts:
-        found.setdefault(part["key"], {})[part["low"], part["high"]] = part
-    return {key: list(spans.values()) for key, spans in found.items()}
+        spans_of.setdefault(part["key"], {})[part["low"], part["high"]] = part
+    return {key: list(spans.values()) for key, spans in spans_of.items()}

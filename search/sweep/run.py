@@ -219,22 +219,22 @@ def _search(
             agenda.go_on(piece, parts[piece.key])
     run.parts.clear()
     for outcome in workers.run(do, (chunk_times, search), agenda):
-        item, found = outcome.item, outcome.result
+        item, result = outcome.item, outcome.result
         piece = item if isinstance(item, SweepSearch) else item.of
         if outcome.failure is not None:
             if piece is item or agenda.drop(piece):  # otherwise another part of it has failed before
                 _end(run, watch, piece, _failed(outcome.failure), outcome.seconds)
-        elif isinstance(found, Begun):
-            run.append_part(agenda.begun(piece, found, outcome.seconds))
-            watch.advanced(piece, agenda.count(piece, found.piece))
+        elif isinstance(result, Begun):
+            run.append_part(agenda.begun(piece, result, outcome.seconds))
+            watch.advanced(piece, agenda.count(piece, result.piece))
         elif isinstance(item, SearchPart):
-            part = agenda.searched(item, found, outcome.seconds)
+            part = agenda.searched(item, result, outcome.seconds)
             if part is not None:
                 run.append_part(part)
-                watch.advanced(piece, agenda.count(piece, found))
+                watch.advanced(piece, agenda.count(piece, result))
         else:
             agenda.drop(piece)
-            _end(run, watch, piece, found, outcome.seconds)
+            _end(run, watch, piece, result, outcome.seconds)
 
 
 def _end(run: RunDirectory, watch: Watch, piece: SweepSearch, record: Record, seconds: float) -> None:

@@ -15,12 +15,12 @@ from forerun.search.board.leaderboard import flat_line
 from forerun.search.board.row_reading import row_from_json
 from forerun.search.board.sweeps import MANIFEST, RECORD_FIELDS, RECORDS, STATUSES, read_manifest
 from forerun.search.files.documents import cost_model_version, dump_json
-from forerun.search.files.fields import finite
 from forerun.search.files.journal import Journal, Record, storage
 from forerun.search.sweep.plan import SweepPlan
 from forerun.search.sweep.progress import piece_from_json
 from forerun.spaces.closing import Closing
 from forerun.spaces.errors import RequestError
+from forerun.spaces.fields import finite
 from forerun.spaces.files import replacing
 from forerun.spaces.locks import held
 

@@ -109,8 +109,8 @@ def head_of(ray: Any) -> str:
 def node_of(ray: Any) -> str:
     """Return HOST:PORT of the node that receives tasks; empty if this Ray does not provide it, or without an answer."""
     try:
-        own = ray.get_runtime_context().get_node_id()
-        (node,) = (each for each in ray.nodes() if each["NodeID"] == own)
+        driver = ray.get_runtime_context().get_node_id()
+        (node,) = (each for each in ray.nodes() if each["NodeID"] == driver)
         address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
     except Exception:  # clients of ray:// have none
         return ""

@@ -23,8 +23,8 @@ def reached_from_outside(pids: Iterable[int]) -> list[str]:
 
     Without ``tables_readable`` the result is empty.
     """
-    own = {number for pid in pids for number in _sockets_of(pid)}
-    listened = [(host, port) for host, port, number in _listening() if number in own]
+    sockets = {number for pid in pids for number in _sockets_of(pid)}
+    listened = [(host, port) for host, port, number in _listening() if number in sockets]
     return sorted({f"{host}:{port}" for host, port in listened if not _loopback(host)})
 
 
@@ -39,8 +39,8 @@ def _sockets_of(pid: int) -> Iterator[str]:
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                if found := _SOCKET.fullmatch(os.readlink(entry)):
-                    yield found[1]
+                if match := _SOCKET.fullmatch(os.readlink(entry)):
+                    yield match[1]
 
 
 def _listening() -> Iterator[tuple[str, int, str]]:

@@ -80,12 +80,12 @@ def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, 
             f"{context.cluster.max_devices}"
         )
     broken = violations(axis_values(strategy), context) if strategy.stage_choices is None else []
-    own = [message for code, message in broken if code.startswith(OWN_CHOICE)]
-    laws = [message for message in broken_laws(strategy, context) if message not in own]
+    of_profile = [message for code, message in broken if code.startswith(OWN_CHOICE)]
+    laws = [message for message in broken_laws(strategy, context) if message not in of_profile]
     if laws:
         lines = "\n".join(f"  {message}" for message in laws)
         raise RequestError(f"the baseline {present.strategy} cannot train {context.model.name}:\n{lines}")
-    notes += [f"your run breaks a law of the profile: {message}" for message in own]
+    notes += [f"your run breaks a law of the profile: {message}" for message in of_profile]
     if present.format is None:  # a handwritten strategy
         notes += whole_experts_note(context, present.source)
     return context, (*notes, *_differences(context, present))
@@ -107,18 +107,18 @@ def _as_switched(context: Context, present: Present, free: Software) -> tuple[Co
     profile = context.framework
     searched = dict(profile.switches)
     searched |= {name: on for name, on in settings_of(free).items() if present.switches.get(name) == on}
-    own = {
+    stated = {
         name: setting
         for name, setting in present.switches.items()
         if name in searched and not _left_open(profile, name, setting, searched[name])
     }
-    other = {name: setting for name, setting in own.items() if setting != searched[name]}
+    other = {name: setting for name, setting in stated.items() if setting != searched[name]}
     if not other:
         return context, []
-    words = ", ".join(f"{name}={setting} ({searched[name]})" for name, setting in other.items())
+    settings_text = ", ".join(f"{name}={setting} ({searched[name]})" for name, setting in other.items())
     return (
         dataclasses.replace(context, framework=with_settings(profile, other)),
-        [f"your run is predicted with its own switches, in brackets those of the search: {words}"],
+        [f"your run is predicted with its own switches, in brackets those of the search: {settings_text}"],
     )
 
 
@@ -132,30 +132,30 @@ def _switch_notes(
     context: Context, searched: Context, turned_on: Software, strategy: Strategy, row: Row, score: Scorer
 ) -> list[str]:
     """Return the gain and the flags of each switch that differs in the search or its best row."""
-    told = []
-    there = dict(searched.framework.switches) | settings_of(turned_on)
+    notes = []
+    settings = dict(searched.framework.switches) | settings_of(turned_on)
     on = settings_of(strategy.software)
     for name, setting in context.framework.switches:
-        if there.get(name, setting) in (setting, on.get(name)):
+        if settings.get(name, setting) in (setting, on.get(name)):
             continue
         switch = all_switches()[name]
-        profile = with_settings(context.framework, {name: there[name]})
+        profile = with_settings(context.framework, {name: settings[name]})
         scores = score(dataclasses.replace(context, framework=profile), table_of([strategy]))
         gain = row.step_time_s / float(scores.step_time_s[0]) - 1
         if gain >= WORTH_A_NOTE and bool(scores.fits[0]):
             support = switch.support(profile)
-            flags = " ".join(flag_words(support.written(there[name]) or {})) if support else ""
-            told.append(f"{name}={there[name]}{f' ({flags})' if flags else ''} speeds your run up by {gain:.1%}")
-    return told
+            flags = " ".join(flag_words(support.written(settings[name]) or {})) if support else ""
+            notes.append(f"{name}={settings[name]}{f' ({flags})' if flags else ''} speeds your run up by {gain:.1%}")
+    return notes
 
 
 def _differences(context: Context, present: Present) -> Iterator[str]:
     """Yield differences of workload and model between the files of a run and the search."""
     workload = context.workload
-    for name, words in COMPARED.items():
+    for name, title in COMPARED.items():
         stated, searched = present.workload.get(name), getattr(workload, name)
         if stated is not None and stated != searched:
-            yield f"the files state {words} {stated}; your run is predicted with {searched} like the others"
+            yield f"the files state {title} {stated}; your run is predicted with {searched} like the others"
     model = context.model
     lora, searched = present.workload.get("lora"), tuning_of(model).lora
     if lora is not None and lora != searched:
@@ -216,10 +216,10 @@ def _half_precision(context: Context, row: Row, score: Scorer) -> str:
     precision = next((one for one in HALF if one in context.cluster.device.peak_flops_per_s), None)
     if context.workload.precision != "fp32" or precision is None:
         return ""
-    there = dataclasses.replace(context, workload=dataclasses.replace(context.workload, precision=precision))
-    if broken_laws(row.strategy, there):
+    half_context = dataclasses.replace(context, workload=dataclasses.replace(context.workload, precision=precision))
+    if broken_laws(row.strategy, half_context):
         return ""
-    step_s = float(score(there, table_of([row.strategy])).step_time_s[0])
+    step_s = float(score(half_context, table_of([row.strategy])).step_time_s[0])
     times = row.step_time_s / step_s
     if times < WORTH_NAMING:
         return ""
@@ -270,14 +270,14 @@ def _predicted_as_measured(
     other = {name: value for name, value in stated.items() if value != searched[name]}
     if not other:
         return row.step_time_s, ()
-    words = ", ".join(f"{name} {value}" for name, value in other.items())
-    told = f"the step of {present.measured_from} was measured with {words}"
+    values = ", ".join(f"{name} {value}" for name, value in other.items())
+    difference = f"the step of {present.measured_from} was measured with {values}"
     workload = dataclasses.replace(context.workload, **{name: value for name, value in other.items() if name != "gpus"})
-    there = dataclasses.replace(context, workload=workload)
-    if "gpus" in other or broken_laws(row.strategy, there):
-        return None, (f"{told}: not compared",)
-    predicted_s = rows_of(there, [row.strategy], score=score)[0].step_time_s
-    return predicted_s, (f"{told}: compared with the {format_seconds(predicted_s)} predicted for that",)
+    measured_context = dataclasses.replace(context, workload=workload)
+    if "gpus" in other or broken_laws(row.strategy, measured_context):
+        return None, (f"{difference}: not compared",)
+    predicted_s = rows_of(measured_context, [row.strategy], score=score)[0].step_time_s
+    return predicted_s, (f"{difference}: compared with the {format_seconds(predicted_s)} predicted for that",)
 
 
 def compared_in_words(row: AnyRow, best: AnyRow, measured: MeasuredStep | None) -> str:

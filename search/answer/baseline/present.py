@@ -86,39 +86,39 @@ def _named(named: Sequence[str], gpus: int | None) -> Present:
     paths = [Path(text) for text in named]
     if len(named) == 1 and not exists(paths[0]):
         return _text(named[0])
-    found = import_files(paths)
-    assumed = [text for text in found.defaults if text.startswith(UNCERTAIN)]
+    imported = import_files(paths)
+    assumed = [text for text in imported.defaults if text.startswith(UNCERTAIN)]
     if assumed and gpus is not None:
         try:
-            found = import_files(paths, gpus=gpus)
+            imported = import_files(paths, gpus=gpus)
         except RequestError as error:
             raise RequestError(f"{error}; the baseline does not say how many GPUs it runs on") from None
-        found = _with_note(found, f"the files do not say how many GPUs there are: taken as the {gpus} searched")
-    return _imported(" ".join(named), found)
+        imported = _with_note(imported, f"the files do not say how many GPUs there are: taken as the {gpus} searched")
+    return _imported(" ".join(named), imported)
 
 
-def _with_note(found: Imported, note: str) -> Imported:
-    return replace(found, notes=(*found.notes, note))
+def _with_note(imported: Imported, note: str) -> Imported:
+    return replace(imported, notes=(*imported.notes, note))
 
 
-def _imported(source: str, found: Imported) -> Present:
-    if NO_ARGUMENTS in found.notes:
+def _imported(source: str, imported: Imported) -> Present:
+    if NO_ARGUMENTS in imported.notes:
         raise RequestError(f"{source} does not list the arguments of its run; name its strategy with --baseline")
     return Present(
         source=source,
-        strategy=found.strategy,
-        format=found.format,
-        framework=format_named(found.format).framework,
-        workload=found.workload,
-        model=found.model,
-        switches=found.switches,
-        unmodelled=found.unmodelled,
-        other=found.other,
-        unknown=found.unknown,
-        notes=(*(f"assumed {text}" for text in found.defaults), *found.notes),
-        steps=found.measured,
-        measured_from=None if found.measured is None else source,
-        measured_workload=found.workload if found.measured is not None else {},
+        strategy=imported.strategy,
+        format=imported.format,
+        framework=format_named(imported.format).framework,
+        workload=imported.workload,
+        model=imported.model,
+        switches=imported.switches,
+        unmodelled=imported.unmodelled,
+        other=imported.other,
+        unknown=imported.unknown,
+        notes=(*(f"assumed {text}" for text in imported.defaults), *imported.notes),
+        steps=imported.measured,
+        measured_from=None if imported.measured is None else source,
+        measured_workload=imported.workload if imported.measured is not None else {},
     )
 
 
@@ -134,10 +134,10 @@ def _measured(text: str) -> tuple[Steps, Imported | None]:
     steps = seconds_of(text)
     if steps is not None:
         return steps, None
-    found = import_files([Path(text)], format="megatron-log")
-    if found.measured is None:
+    imported = import_files([Path(text)], format="megatron-log")
+    if imported.measured is None:
         raise RequestError(f"{text} has no step times")
-    return found.measured, found
+    return imported.measured, imported
 
 
 def seconds_of(text: str) -> Steps | None:

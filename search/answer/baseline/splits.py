@@ -87,13 +87,13 @@ def split_changes(
     """Return the changes of one property, fastest first; a mixture has none."""
     if not isinstance(split, Split):
         return ()
-    found = list(_neighbours(context, split))
+    steps = list(_neighbours(context, split))
     row, *others = rows_of(
-        context, [split, *(other for _, other in found)], usd_per_gpu_hour=usd_per_gpu_hour, score=score
+        context, [split, *(other for _, other in steps)], usd_per_gpu_hour=usd_per_gpu_hour, score=score
     )
     changes = [
         ScoredChange(axis=axis, words=f"{split} -> {other}", row=changed, added_s=changed.step_time_s - row.step_time_s)
-        for (axis, other), changed in zip(found, others, strict=True)
+        for (axis, other), changed in zip(steps, others, strict=True)
     ]
     return tuple(sorted(changes, key=lambda change: change.added_s))
 

@@ -110,7 +110,7 @@ def empty_space(setting: Setting, counts: SpaceCounts) -> RequestError:
     blockers = _blockers(counts)
     laws = _laws(setting.space(), [reason for reason, _ in blockers[:TOP_BLOCKERS]])
     lines = ["the restricted space is empty: no candidate satisfies all laws", *_blocker_lines(blockers, laws)]
-    freed = next((words for words, other in relaxed(setting) if _has_legal(other)), None)
+    freed = next((change for change, other in relaxed(setting) if _has_legal(other)), None)
     lines.append(f"nearest fix: {freed}" if freed else "no restriction that was lifted gives a legal candidate either")
     return RequestError("\n".join(lines))
 
@@ -124,14 +124,16 @@ def beyond_limits(setting: Setting, score: Scorer, document: dict[str, Any]) -> 
         row = best_row(setting, objective=objective, score=score)
         if row is not None:
             nearest[what] = with_goodput(setting, (row,))[0]
-    found = []
+    conditions = []
     for what, row in nearest.items():
         sum_usd = "" if row.train_cost_usd is None else f" and {usd_of(row):,.0f} USD"
-        found.append(f"  the {what} strategy needs {days_of(row):,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.name}")
+        conditions.append(
+            f"  the {what} strategy needs {days_of(row):,.1f} days{sum_usd}: {row.gpus:,} GPUs, {row.name}"
+        )
     days = "" if request.train_within_s is None else f" within {format_seconds(request.train_within_s)}"
     money = "" if request.train_usd is None else f" for {request.train_usd:,.0f} USD"
     tokens = format_count(setting.context.workload.tokens or 0.0)
-    lines = [f"no strategy trains {tokens} tokens{days}{money}", *found]
+    lines = [f"no strategy trains {tokens} tokens{days}{money}", *conditions]
     infeasible: dict[str, Any] = {
         "message": lines[0],
         "nearest": {what: row.to_json() for what, row in nearest.items()},

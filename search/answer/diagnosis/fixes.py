@@ -61,13 +61,13 @@ def fixes(setting: Setting, score: Scorer) -> Iterator[Fix]:
 
 def relaxed(setting: Setting) -> list[tuple[str, Setting]]:
     """Return the setting without each restriction, each pair of restrictions, and all restrictions of the user."""
-    own = setting.request.overrides
-    freed = [axes for count in (1, 2) for axes in itertools.combinations(own, count)]
-    freed += [tuple(own)] if len(own) > 2 else []
+    overrides = setting.request.overrides
+    freed = [axes for count in (1, 2) for axes in itertools.combinations(overrides, count)]
+    freed += [tuple(overrides)] if len(overrides) > 2 else []
     return [
         (
             f"do not restrict {' and '.join(axes)}",
-            _with_request(setting, overrides={axis: values for axis, values in own.items() if axis not in axes}),
+            _with_request(setting, overrides={axis: values for axis, values in overrides.items() if axis not in axes}),
         )
         for axes in freed
     ]
@@ -77,12 +77,12 @@ def _more_risk(setting: Setting, score: Scorer) -> Fix | None:
     """Find the lowest OOM risk at which something fits, if the user limited it."""
     if setting.request.oom_risk is None:
         return None
-    whole = dataclasses.replace(setting, context=risking(setting.context, None))
-    found = _try("", dataclasses.replace(whole, objective="headroom"), score)
-    if found is None:
+    unlimited = dataclasses.replace(setting, context=risking(setting.context, None))
+    fix = _try("", dataclasses.replace(unlimited, objective="headroom"), score)
+    if fix is None:
         return None
-    percent = math.ceil(100 * found.row.oom_risk)
-    return dataclasses.replace(found, change=f"--oom-risk {percent}%", flags=f"--oom-risk {percent}%")
+    percent = math.ceil(100 * fix.row.oom_risk)
+    return dataclasses.replace(fix, change=f"--oom-risk {percent}%", flags=f"--oom-risk {percent}%")
 
 
 def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
@@ -93,13 +93,13 @@ def _on_the_host(setting: Setting, score: Scorer) -> Fix | None:
 
     profile = setting.context.framework
     try:
-        found = best_hosted(setting, score)
+        hosted = best_hosted(setting, score)
     except ForerunError:
         return None
-    if found is None:
+    if hosted is None:
         return None
     change = f"{host_words(profile.host_tensors)} ({profile.host_setting})"
-    return Fix(change=change, row=marked(setting.context, found.row), tree=found.tree)
+    return Fix(change=change, row=marked(setting.context, hosted.row), tree=hosted.tree)
 
 
 def _with_room(setting: Setting, score: Scorer) -> list[Fix]:
@@ -107,8 +107,8 @@ def _with_room(setting: Setting, score: Scorer) -> list[Fix]:
     for count in (1, 2):
         some = itertools.combinations(_saving(setting), count)
         settings = [{name: SWITCHES[name][0] for name in names} for names in some]
-        if found := _fastest(_with(setting, switches, score) for switches in settings):
-            return found
+        if fixes := _fastest(_with(setting, switches, score) for switches in settings):
+            return fixes
     return []
 
 
@@ -119,17 +119,17 @@ def _saving(setting: Setting) -> list[str]:
 
 def _with(setting: Setting, switches: Mapping[str, str], score: Scorer) -> Fix | None:
     changed = with_switches(setting, switches)
-    words, lacking = switch_words(setting.context, switches)
+    flags, lacking = switch_words(setting.context, switches)
     if changed is None:
         return None
-    return _try(f"{words} ({lacking})" if lacking else words, changed, score, flags="" if lacking else words)
+    return _try(f"{flags} ({lacking})" if lacking else flags, changed, score, flags="" if lacking else flags)
 
 
 def _other_frameworks(setting: Setting, score: Scorer) -> list[Fix]:
     """Find the fastest feasible strategy of another launchable framework, with a memory-saving switch if needed."""
     others = list(other_frameworks(setting))
-    if found := _fastest(_launched(flag, other, score) for flag, other in others):
-        return found
+    if fixes := _fastest(_launched(flag, other, score) for flag, other in others):
+        return fixes
     return _fastest(
         _launched(f"{flag} --with {name}", changed, score)
         for flag, other in others
@@ -149,35 +149,35 @@ def _more_devices(setting: Setting, score: Scorer) -> Fix | None:
     """Try the next whole nodes, then double until something fits, and search between the last two numbers."""
     cluster, largest = setting.context.cluster, max(setting.gpus or (1,))
     node = cluster.devices_per_node
-    whole = -(-largest // node) * node
-    first = whole if whole > largest else whole + node
-    for count in range(first, min(whole + NEXT_NODES * node, cluster.max_devices) + 1, node):
-        if (found := _try_devices(setting, count, largest, score)) is not None:
-            return found
-    failed = whole
+    rounded = -(-largest // node) * node
+    first = rounded if rounded > largest else rounded + node
+    for count in range(first, min(rounded + NEXT_NODES * node, cluster.max_devices) + 1, node):
+        if (fix := _try_devices(setting, count, largest, score)) is not None:
+            return fix
+    failed = rounded
     for factor in GROWTHS:
-        count = whole * factor
+        count = rounded * factor
         if count > cluster.max_devices:
             return None
-        if (found := _try_devices(setting, count, largest, score)) is not None:
-            return _fewer_devices(setting, failed, found, largest, score)
+        if (fix := _try_devices(setting, count, largest, score)) is not None:
+            return _fewer_devices(setting, failed, fix, largest, score)
         failed = count
     return None
 
 
-def _fewer_devices(setting: Setting, failed: int, found: Fix, present: int, score: Scorer) -> Fix:
+def _fewer_devices(setting: Setting, failed: int, fix: Fix, present: int, score: Scorer) -> Fix:
     """Return a fix with fewer devices, above ``failed``, by eighths of the gap and then of the remaining gap."""
     node = setting.context.cluster.devices_per_node
-    step = found.row.gpus - failed
+    step = fix.row.gpus - failed
     while step > node:
         step = -(-step // (8 * node)) * node
-        for count in range(failed + step, found.row.gpus, step):
+        for count in range(failed + step, fix.row.gpus, step):
             better = _try_devices(setting, count, present, score)
             if better is not None:
-                found = better
+                fix = better
                 break
             failed = count
-    return found
+    return fix
 
 
 def _try_devices(setting: Setting, count: int, present: int, score: Scorer) -> Fix | None:
@@ -192,8 +192,8 @@ def _other_batch(setting: Setting, score: Scorer) -> Fix | None:
     for multiple in multiples:
         workload = dataclasses.replace(setting.context.workload, global_batch=multiple)
         other = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
-        if (found := _try(f"--global-batch {multiple}", other, score)) is not None:
-            return found
+        if (fix := _try(f"--global-batch {multiple}", other, score)) is not None:
+            return fix
     return None
 
 
@@ -203,14 +203,14 @@ def _shorter_sequence(setting: Setting, score: Scorer) -> Fix | None:
         length //= 2
         workload = dataclasses.replace(setting.context.workload, seq_len=length)
         shorter = dataclasses.replace(setting, context=dataclasses.replace(setting.context, workload=workload))
-        if (found := _try(f"--seq-len {length}", shorter, score)) is not None:
-            return found
+        if (fix := _try(f"--seq-len {length}", shorter, score)) is not None:
+            return fix
     return None
 
 
-def _fastest(found: Iterable[Fix | None]) -> list[Fix]:
+def _fastest(candidates: Iterable[Fix | None]) -> list[Fix]:
     """Return the fix whose steps are the shortest, failed starts included."""
-    present = [fix for fix in found if fix is not None]
+    present = [fix for fix in candidates if fix is not None]
     return sorted(present, key=lambda fix: with_failed_starts(fix.row.step_time_s, fix.row.oom_risk))[:1]
 
 

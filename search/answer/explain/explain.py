@@ -150,16 +150,16 @@ def explain_strategy(
     """
     if not isinstance(context, Context):
         raise RequestError(f"{strategy} is a split: simulate() lists its bottlenecks (row.graph.bottlenecks)")
-    found: tuple[AxisStep, ...] = neighbours(context, strategy)
+    steps: tuple[AxisStep, ...] = neighbours(context, strategy)
     row, *others = rows_of(
         context,
-        [strategy, *(change.strategy for change in found)],
+        [strategy, *(change.strategy for change in steps)],
         usd_per_gpu_hour=usd_per_gpu_hour,
         score=score,
     )
     changes = [
         ScoredChange(axis=change.axis, words=change.words, row=other, added_s=other.step_time_s - row.step_time_s)
-        for change, other in zip(found, others, strict=True)
+        for change, other in zip(steps, others, strict=True)
     ]
     changes.sort(key=lambda change: change.added_s)
     busiest, operators = busiest_rank_operators(assign(context, strategy))

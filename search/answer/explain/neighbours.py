@@ -60,20 +60,20 @@ def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
         values["recompute"] = -1  # no choice for all stages equals the present one
     choices = default_choices(context, [strategy.devices])
     choices["switches"] = tuple(sorted({*choices["switches"], values["switches"], 0}))
-    found: dict[str, AxisStep] = {}
+    steps: dict[str, AxisStep] = {}
     for axis in AXES[1:]:
         for values_one_way in _ways(axis, values[axis], choices[axis]):
             for value in values_one_way:
                 changed = _repair(axis, {**values, axis: value}, context, choices, strategy)
                 if changed is not None and changed != strategy:
-                    words = difference(strategy, changed)
-                    found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=words))
+                    change = difference(strategy, changed)
+                    steps.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=change))
                     break
     for changed in _switched(context, strategy):
-        found.setdefault(str(changed), AxisStep(axis="software", strategy=changed, words=difference(strategy, changed)))
+        steps.setdefault(str(changed), AxisStep(axis="software", strategy=changed, words=difference(strategy, changed)))
     for axis, changed in _stage_steps(context, strategy, choices):
-        found.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=difference(strategy, changed)))
-    return tuple(found.values())
+        steps.setdefault(str(changed), AxisStep(axis=axis, strategy=changed, words=difference(strategy, changed)))
+    return tuple(steps.values())
 
 
 def _switched(context: Context, strategy: Strategy) -> Iterator[Strategy]:
@@ -178,16 +178,16 @@ def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy
     if values["split"] >= CUSTOM_SPLIT and layers is None:
         return
     entries = present.stage_recompute if same and axis != "recompute" else None
-    whole = {**values, "recompute": max(values["recompute"], 0)}
-    columns = {name: np.array([value], dtype=np.int64) for name, value in whole.items()}
+    settings = {**values, "recompute": max(values["recompute"], 0)}
+    columns = {name: np.array([value], dtype=np.int64) for name, value in settings.items()}
     on = (present.software & ~CHOSEN) | values["switches"]
-    whole["software"] = int(on & does_something(columns, context)[0])
+    settings["software"] = int(on & does_something(columns, context)[0])
     other = present.second_tp if same and present.second_tp != values["tp"] else None
     offload = present.stage_offload if same else None
-    own = StageChoices(second_tp=other, recompute=entries, offload=offload)
-    for stages in dict.fromkeys((own, StageChoices(offload=offload), StageChoices())):
+    stage_choices = StageChoices(second_tp=other, recompute=entries, offload=offload)
+    for stages in dict.fromkeys((stage_choices, StageChoices(offload=offload), StageChoices())):
         try:
-            yield strategy_of(whole, layers, stages)
+            yield strategy_of(settings, layers, stages)
         except RequestError:
             continue
 

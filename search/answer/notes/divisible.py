@@ -118,18 +118,18 @@ def better_counts(batch: int, gpus: int, node: int, largest: int) -> list[int]:
     left = gpus // math.gcd(batch, gpus)
     better = [n for n in near if n and n // math.gcd(batch, n) < left]
     rounder = [n for n in near if n and n & -n > gpus & -gpus]
-    found = {*_most_common(better, gpus, lambda n: -(n // math.gcd(batch, n)))}
-    found |= {*_most_common(rounder, gpus, lambda n: n & -n)}
-    return sorted(found, key=lambda n: (abs(n - gpus), n))
+    counts = {*_most_common(better, gpus, lambda n: -(n // math.gcd(batch, n)))}
+    counts |= {*_most_common(rounder, gpus, lambda n: n & -n)}
+    return sorted(counts, key=lambda n: (abs(n - gpus), n))
 
 
-def _most_common(numbers: Iterable[int], own: int, rank: Callable[[int], int]) -> list[int]:
-    """Return the number nearest to ``own`` of each of the highest ranks, nearest first."""
+def _most_common(numbers: Iterable[int], present: int, rank: Callable[[int], int]) -> list[int]:
+    """Return the number nearest to the ``present`` one of each of the highest ranks, nearest first."""
     nearest: dict[int, int] = {}
-    for number in sorted(numbers, key=lambda n: (abs(n - own), n)):
+    for number in sorted(numbers, key=lambda n: (abs(n - present), n)):
         nearest.setdefault(rank(number), number)
     best = [nearest[key] for key in sorted(nearest, reverse=True)[:MOST]]
-    return sorted(best, key=lambda n: (abs(n - own), n))
+    return sorted(best, key=lambda n: (abs(n - present), n))
 
 
 def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) -> dict[str, Sequence[object]]:
@@ -137,7 +137,7 @@ def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) ->
     which gives a small space for any request.
     """
     seen = table_of([row.strategy for row in rows])
-    choices, own = setting.space().choices, dict(setting.request.overrides)
+    choices, overrides = setting.space().choices, dict(setting.request.overrides)
     # If no number of stages divides the microbatches, no row is interleaved; rows of another batch may be.
     plain = seen.column("vpp").max() == 1 and seen.column("pp").max() > 1
     for axis in AXES[len(DEGREES) :]:
@@ -146,8 +146,8 @@ def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) ->
         values = {*seen.column(axis).tolist()} | ({PLAIN[axis]} if axis in PLAIN else set())
         if plain and axis == "schedule":
             values.add(int(Schedule.INTERLEAVED))
-        own[axis] = [_word(axis, value) for value in sorted(values & set(choices[axis]))]
-    return own
+        overrides[axis] = [_word(axis, value) for value in sorted(values & set(choices[axis]))]
+    return overrides
 
 
 def _word(axis: str, value: int) -> object:
@@ -181,5 +181,5 @@ def _note(
         return ()
     gain, number, row = best
     in_all = row.gpus * row.throughput_per_gpu / (first.gpus * first.throughput_per_gpu) - 1
-    whole = f" and {in_all:.0%} more in all" if row.gpus < first.gpus and in_all >= WORTH else ""
-    return (f"{text.format(number)} {gain:.0%} more tokens/s/GPU{whole} ({row.name})",)
+    in_total = f" and {in_all:.0%} more in all" if row.gpus < first.gpus and in_all >= WORTH else ""
+    return (f"{text.format(number)} {gain:.0%} more tokens/s/GPU{in_total} ({row.name})",)

@@ -60,8 +60,8 @@ def reasons_against(context: Context, first: AnyRow, other: AnyRow) -> list[str]
     weights = {f"{other.oom_risk:.0%} OOM risk": risk_against(other.oom_risk, first.oom_risk)}
     if isinstance(first.strategy, Strategy) and isinstance(other.strategy, Strategy):
         weights |= against(context, other.strategy, first.strategy)
-    said = sorted((words for words, weight in weights.items() if weight > 0), key=lambda words: -weights[words])
-    return [words for place, words in enumerate(said) if not place or weights[words] >= WEIGHTY]
+    said = sorted((reason for reason, weight in weights.items() if weight > 0), key=lambda reason: -weights[reason])
+    return [reason for place, reason in enumerate(said) if not place or weights[reason] >= WEIGHTY]
 
 
 def order_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:

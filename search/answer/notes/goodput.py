@@ -33,45 +33,45 @@ def usd_of(row: AnyRow) -> float:
 def goodput_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: NoteSearch) -> tuple[str, ...]:
     """Return a note on effective and lost time of the first row; none without goodput."""
     row = rows[0]
-    found = row.goodput
-    if found is None:
+    goodput = row.goodput
+    if goodput is None:
         return ()
     lost = ", ".join(
         f"{name.replace('_', ' ')} {share:.1%}"
         for name in ("recovery", "lost_work", "checkpoints", "waiting_for_nodes")
-        if (share := found[name]) and share >= 0.0005
+        if (share := goodput[name]) and share >= 0.0005
     )
-    days = f"; {found['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
-    usd = f", {found['train_cost_usd']:,.0f} USD" if "train_cost_usd" in found else ""
-    energy = f", {found['train_mwh']:,.1f} MWh of the GPUs" if "train_mwh" in found else ""
-    between, every_s = found.get("between_failures_s"), found["checkpoint_interval_s"]
+    days = f"; {goodput['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
+    usd = f", {goodput['train_cost_usd']:,.0f} USD" if "train_cost_usd" in goodput else ""
+    energy = f", {goodput['train_mwh']:,.1f} MWh of the GPUs" if "train_mwh" in goodput else ""
+    between, every_s = goodput.get("between_failures_s"), goodput["checkpoint_interval_s"]
     failures = "no failure" if between is None else f"one failure per {format_seconds(between)}"
     checkpoints = "no checkpoint is needed"
     if every_s is not None:
-        checkpoints = f"one checkpoint of {found['checkpoint_write_s']:.1f} s per {format_seconds(every_s)}"
-    useful = f"{found['effective_time']:.1%} of the time" + (f" ({lost})" if lost else "")
+        checkpoints = f"one checkpoint of {goodput['checkpoint_write_s']:.1f} s per {format_seconds(every_s)}"
+    useful = f"{goodput['effective_time']:.1%} of the time" + (f" ({lost})" if lost else "")
     return (f"goodput on {row.gpus:,} GPUs: {useful}; {failures}, {checkpoints}{days}{usd}{energy}",)
 
 
 def _goodput(setting: Setting[AnyContext], row: AnyRow) -> dict[str, float | None]:
     assert setting.interrupted is not None
-    found = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
+    goodput = setting.interrupted.on(row.gpus, step_s=row.step_time_s)
     data: dict[str, float | None] = {
-        "effective_time": found.effective,
-        "tokens_per_s": row.throughput * found.effective,
-        "checkpoint_interval_s": found.interval_s,
-        "checkpoint_write_s": found.write_s,
-        **({} if found.between_failures_s is None else {"between_failures_s": found.between_failures_s}),
-        **found.shares,
+        "effective_time": goodput.effective,
+        "tokens_per_s": row.throughput * goodput.effective,
+        "checkpoint_interval_s": goodput.interval_s,
+        "checkpoint_write_s": goodput.write_s,
+        **({} if goodput.between_failures_s is None else {"between_failures_s": goodput.between_failures_s}),
+        **goodput.shares,
     }
     if row.train_days is not None:
-        data["train_days"] = row.train_days * found.slowdown
+        data["train_days"] = row.train_days * goodput.slowdown
     if row.train_cost_usd is not None:
-        data["train_cost_usd"] = row.train_cost_usd * found.slowdown
+        data["train_cost_usd"] = row.train_cost_usd * goodput.slowdown
     if row.train_mwh is not None and row.watts_per_gpu is not None:
         waiting_w = WAITING * (power_limit_w(setting.context.cluster) or 0.0)
-        steps = found.effective + found.shares["lost_work"]
-        data["train_mwh"] = row.train_mwh * found.slowdown * (steps + (1 - steps) * waiting_w / row.watts_per_gpu)
+        steps = goodput.effective + goodput.shares["lost_work"]
+        data["train_mwh"] = row.train_mwh * goodput.slowdown * (steps + (1 - steps) * waiting_w / row.watts_per_gpu)
     return data
 
 
@@ -90,8 +90,8 @@ def probability_in_time(row: AnyRow, days: float) -> float | None:
     if spread is None or not days_of(row):
         return None
     bias, sigma = spread
-    late = math.log(days / days_of(row)) - bias
-    return _NORMAL.cdf(late / sigma) if sigma else float(late >= 0)
+    excess = math.log(days / days_of(row)) - bias
+    return _NORMAL.cdf(excess / sigma) if sigma else float(excess >= 0)
 
 
 def sure_days(row: AnyRow) -> float:

@@ -50,8 +50,8 @@ def in_time_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> t
     """Return a note on the fewest GPUs with which the training ends in time; none if the first row has about as few."""
     if setting.request.train_within_s is None or setting.objective not in OBJECTIVES:
         return ()
-    found = fewest_in_time(setting, rows, search)
-    return () if found.enough is None else (found.text(),)
+    fewest = fewest_in_time(setting, rows, search)
+    return () if fewest.enough is None else (fewest.text(),)
 
 
 def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> InTime:
@@ -64,9 +64,9 @@ def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
     within = request.train_within_s / SECONDS_PER_DAY
     least = first.gpus * sure_days(first)
     linear = least / within
-    late = linear > first.gpus
-    low = max(SLACK * linear, first.gpus + 1 if late else 1)
-    high = FARTHEST * linear if late else SAVED * first.gpus
+    larger = linear > first.gpus
+    low = max(SLACK * linear, first.gpus + 1 if larger else 1)
+    high = FARTHEST * linear if larger else SAVED * first.gpus
     narrow = narrowed(setting, rows[:1], ("split",))
     fastest: Row | None = None
     for gpus in even_counts(int(low), int(high), setting.context.cluster.devices_per_node):

@@ -35,22 +35,22 @@ def safer_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tup
     safest = search.alternatives.safest
     if safest is not None and (safest.oom_risk > limit or not launchable(setting.context, safest.strategy)):
         safest = None
-    found = next((row for row in rows if row.oom_risk <= limit and not row.lacks_launch_file), None)
+    safer = next((row for row in rows if row.oom_risk <= limit and not row.lacks_launch_file), None)
     # Each row represents an idea: a safe variant of a higher row may be better.
-    if safest is not None and (found is None or _faster(setting, safest, found)):
-        found = safest
-    if (found is None or found is safest) and search.alternatives.unscored and not setting.context.cluster.groups:
+    if safest is not None and (safer is None or _faster(setting, safest, safer)):
+        safer = safest
+    if (safer is None or safer is safest) and search.alternatives.unscored and not setting.context.cluster.groups:
         best = _best_safe(setting, limit, search)
-        found = best if best is not None and launchable(setting.context, best.strategy) else found
-    if found is None:
+        safer = best if best is not None and launchable(setting.context, best.strategy) else safer
+    if safer is None:
         return ()
-    times = _device_s(found) / _device_s(launched)
+    times = _device_s(safer) / _device_s(launched)
     than = f"row {launched.rank or 1}"
     more = f"{abs(times - 1):.1%} {'more' if times >= 1 else 'less'} GPU time than {than}"
     if abs(times - 1) < SAME:
         more = f"as much GPU time as {than}"
     return (
-        f"{SAFEST} {found.name} on {found.gpus} GPUs, {found.oom_risk:.0%} OOM risk ({found.peak_memory_gib:.1f} GiB), "
+        f"{SAFEST} {safer.name} on {safer.gpus} GPUs, {safer.oom_risk:.0%} OOM risk ({safer.peak_memory_gib:.1f} GiB), "
         f"{more if times < TIMES else f'{times:.1f} times the GPU time of {than}'} "
         f"(--oom-risk {limit:.0%} ranks such rows only)",
     )

@@ -149,8 +149,8 @@ def _one_each(gains: Sequence[tuple[float, dict[str, str], Row]]) -> list[tuple[
 
 
 def _text(context: Context, gain: float, switches: dict[str, str], row: Row) -> str:
-    words, lacking = switch_words(context, switches)
-    return _gain_text(words, gain, row, lacking)
+    flags, lacking = switch_words(context, switches)
+    return _gain_text(flags, gain, row, lacking)
 
 
 def _gain_text(flags: str, gain: float, row: Row, lacking: str = "") -> str:

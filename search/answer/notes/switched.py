@@ -25,7 +25,7 @@ def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> 
     fit, or the gain is small.
     """
     context, first = setting.context, rows[0]
-    searched = {words.partition("=")[0] for words in names_of(setting.free_software)}
+    searched = {setting_text.partition("=")[0] for setting_text in names_of(setting.free_software)}
     table = table_of([first.strategy])
     gains = []
     for name, other in _free_settings(context):

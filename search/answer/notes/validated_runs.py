@@ -48,11 +48,11 @@ def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
         return ()
     kind = kind_of(context, GATHERED if getattr(row.strategy, "zero", 0) == GATHERED else 0)
     busy = busy_share({part: np.array([seconds]) for part, seconds in row.breakdown_s.items()})
-    found = narrowing(known_errors("step"), asked_points([kind], np.array([float(row.gpus)]), busy))
-    offers = [(found.runs, f"{RUNS} measured runs (--measure-next {RUNS}, then `forerun calibrate`)")]
+    narrowed = narrowing(known_errors("step"), asked_points([kind], np.array([float(row.gpus)]), busy))
+    offers = [(narrowed.runs, f"{RUNS} measured runs (--measure-next {RUNS}, then `forerun calibrate`)")]
     if context.cluster.device.vendor in PROFILED:
-        offers.append((found.profile, "micro-benchmarks of one node (`forerun profile`)"))
-    useful = [f"{name} to about {range_text(half)}" for half, name in sorted(offers) if half < LESS * found.now]
+        offers.append((narrowed.profile, "micro-benchmarks of one node (`forerun profile`)"))
+    useful = [f"{name} to about {range_text(half)}" for half, name in sorted(offers) if half < LESS * narrowed.now]
     if not useful:
         return ()
     return (f"the 80% range of {row.range_text} is narrowed most by {'; by '.join(useful)}",)

@@ -113,9 +113,9 @@ class Words:
         for argument in self.arguments:
             if argument.name == flag.removeprefix("--"):
                 return RequestError(f"{flag} is not a flag: write {self.program} {argument.label}, without {flag}")
-        own = ELSEWHERE.get(flag)
-        if own is not None and own.split()[0] in self.named:
-            return RequestError(f"unknown flag {flag!r}; did you mean {own}?")
+        hint = ELSEWHERE.get(flag)
+        if hint is not None and hint.split()[0] in self.named:
+            return RequestError(f"unknown flag {flag!r}; did you mean {hint}?")
         near = nearest(flag.lstrip("-"), [name[2:] for name in self.named if name.startswith("--")])
         if near:
             return RequestError(f"unknown flag {flag!r}; did you mean {' or '.join(f'--{name}' for name in near)}?")
@@ -153,15 +153,15 @@ class Words:
             texts[-1] += f" {self._words.pop(0)}"
         return texts
 
-    def _read_arguments(self, words: list[str], values: dict[str, Any]) -> None:
+    def _read_arguments(self, arguments: list[str], values: dict[str, Any]) -> None:
         for flag in self.arguments:
-            most = len(words) if flag.is_list else 1
-            taken, words = words[:most], words[most:]
+            most = len(arguments) if flag.is_list else 1
+            taken, arguments = arguments[:most], arguments[most:]
             if taken:
                 read = [_read(flag, text) for text in taken]
                 values[flag.dest] = read if flag.is_list else read[0]
-        if words:
-            raise RequestError(f"unexpected argument {quoted(words[0])}; {self.see}")
+        if arguments:
+            raise RequestError(f"unexpected argument {quoted(arguments[0])}; {self.see}")
 
     def _require(self, values: Mapping[str, Any]) -> None:
         missing = [flag for flag in self.flags if flag.required and flag.dest not in values]

@@ -89,5 +89,5 @@ def _changed(
 
 
 def _fields(entry: Mapping[str, Any]) -> dict[str, Any]:
-    words = {key: WORDS[key][value] for key, value in entry.items() if key in WORDS}
-    return {**entry, **words, **({"choices": tuple(entry["choices"])} if "choices" in entry else {})}
+    converted = {key: WORDS[key][value] for key, value in entry.items() if key in WORDS}
+    return {**entry, **converted, **({"choices": tuple(entry["choices"])} if "choices" in entry else {})}

@@ -44,7 +44,7 @@ def _calibrate(args: argparse.Namespace) -> int:
         raise RequestError(f"{args.out} is not there yet; leave --append out to begin it")
     if args.out.exists() and not args.append and not args.force:
         raise RequestError(f"{args.out} exists; add --append to keep its runs, or --force to write over it")
-    found = calibrate_files(
+    calibrated = calibrate_files(
         args.files,
         earlier=args.out if args.append else None,
         where=args.where,
@@ -52,28 +52,28 @@ def _calibrate(args: argparse.Namespace) -> int:
         profile=args.profile,
         turned=partial(show_progress, "calibrating"),
     )
-    write_calibration(args.out, found.calibration)
+    write_calibration(args.out, calibrated.calibration)
     if args.json:
         from forerun.search.files.documents import dump_json
 
-        print(dump_json(_document(found, args.out)))
+        print(dump_json(_document(calibrated, args.out)))
         return 0
-    _print(found, args.out)
+    _print(calibrated, args.out)
     return 0
 
 
-def _document(found: Calibrated, out: Path) -> dict[str, object]:
+def _document(calibrated: Calibrated, out: Path) -> dict[str, object]:
     from forerun.search.files.documents import SCHEMA, versions
 
-    calibration = found.calibration
+    calibration = calibrated.calibration
     fitted, mixture = [one for one in calibration.constants if one.refused is None], calibration.posterior.mixture
     return {
         "schema": SCHEMA,
         "file": str(out),
         "device": calibration.machine.device,
         "framework": calibration.machine.framework,
-        "runs": len(found.runs),
-        "skipped": dict(found.skipped),
+        "runs": len(calibrated.runs),
+        "skipped": dict(calibrated.skipped),
         "error": dict(calibration.error),
         "constants": {
             one.constant.name: {
@@ -93,22 +93,22 @@ def _document(found: Calibrated, out: Path) -> dict[str, object]:
             for one in calibration.memory
             if one.determined
         },
-        "disagree": [{"run_id": name, "error": error} for name, error in found.odd],
+        "disagree": [{"run_id": name, "error": error} for name, error in calibrated.odd],
         "versions": versions(),
     }
 
 
-def _print(found: Calibrated, out: Path) -> None:
+def _print(calibrated: Calibrated, out: Path) -> None:
     from rich.text import Text
 
     from forerun.search.cli.console import open_console, say
 
-    console, calibration = open_console(), found.calibration
-    error, machine = calibration.error, calibration.machine
+    console, calibration = open_console(), calibrated.calibration
+    error, machine, runs = calibration.error, calibration.machine, len(calibrated.runs)
     say(
         console,
         Text(
-            f"{len(found.runs)} run{'s' * (len(found.runs) != 1)} on {machine.device} with {machine.framework}",
+            f"{runs} run{'s' * (runs != 1)} on {machine.device} with {machine.framework}",
             style="bold",
         ),
         Text(
@@ -120,14 +120,14 @@ def _print(found: Calibrated, out: Path) -> None:
         *map(Text, _believed(calibration.posterior)),
         *map(Text, _memory(calibration.error)),
         "",
-        _constants(found),
+        _constants(calibrated),
     )
     lines = [f"kept {one.constant.name}: {one.refused}" for one in calibration.constants if one.refused]
     lines += [
         f"! run {name}: {abs(error):.0%} {'slower' if error > 0 else 'faster'} than the others imply; its weight is low"
-        for name, error in found.odd[:MOST_SHOWN]
+        for name, error in calibrated.odd[:MOST_SHOWN]
     ]
-    skipped = sorted(found.skipped.items(), key=lambda item: -item[1])[:MOST_SHOWN]
+    skipped = sorted(calibrated.skipped.items(), key=lambda item: -item[1])[:MOST_SHOWN]
     lines += [f"skipped {count} rows: {reason}" for reason, count in skipped]
     say(console, *(Text(line, style="dim") for line in lines), Text(f"wrote {out}"))
 
@@ -163,13 +163,13 @@ def _memory(error: "Mapping[str, float]") -> list[str]:
     return lines
 
 
-def _constants(found: Calibrated) -> "Table":
+def _constants(calibrated: Calibrated) -> "Table":
     from rich.text import Text
 
     from forerun.search.cli.tables import table_of
 
     rows: list[tuple[str | Text, ...]] = []
-    for one in found.calibration.constants:
+    for one in calibrated.calibration.constants:
         if one.refused is not None:
             continue
         value, (low, high) = one.constant.factor(one.z), one.factors(1.645)
@@ -178,7 +178,7 @@ def _constants(found: Calibrated) -> "Table":
         else:
             cells = (f"x {value:.3g}", f"{low:.3g} to {high:.3g}")
         rows.append((one.constant.name, *cells, Text(one.constant.title, style="dim")))
-    for part in found.calibration.memory:
+    for part in calibrated.calibration.memory:
         if part.determined:
             low, high = part.between
             cells = (f"x {part.factor.factor(part.z):.3g}", f"{low:.3g} to {high:.3g}")

@@ -14,10 +14,10 @@ def run(args: argparse.Namespace) -> int:
     if len(args.strategy) != 2:
         raise RequestError(f"compare takes two strategies, but got {len(args.strategy)}; name --strategy twice")
     setting = resolve(single_request(args, graphs=True))
-    found = compare_strategies(setting, *args.strategy)
-    first, second = found.first, found.second
+    comparison = compare_strategies(setting, *args.strategy)
+    first, second = comparison.first, comparison.second
     if args.json:
-        document = {"schema": SCHEMA, "request": setting.document(), **found.to_json(), "versions": versions()}
+        document = {"schema": SCHEMA, "request": setting.document(), **comparison.to_json(), "versions": versions()}
         print(dump_json(document))
         return 0
     from rich.text import Text
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     console = open_console()
     say(console, Text(f"A  {first.name}"), Text(f"B  {second.name}"))
-    say(console, comparison_table(first, second), Text(found.text))
+    say(console, comparison_table(first, second), Text(comparison.text))
     if first.evidence is not None:
         say(console, Text(f"80% ranges: {first.evidence.source}"))
     for name, row in (("A", first), ("B", second)):

@@ -35,21 +35,21 @@ class Exported:
 def run(args: argparse.Namespace) -> int:
     """Write the files and name them."""
     if args.search == EVERY:
-        found, refused = _every(args)
+        exports, refused = _every(args)
     else:
         launch, context = load_launch(args.run, args.rank, args.search)
         result = export(launch, context, args.format, _job(args))
-        found, refused = [Exported(launch=launch, result=result)], list(result.refused.values())
-    if not any(one.result.files for one in found):
+        exports, refused = [Exported(launch=launch, result=result)], list(result.refused.values())
+    if not any(one.result.files for one in exports):
         raise RequestError("\n".join(refused) or f"no search of {args.run} found anything")
     job = _job(args)
-    batches = any(SLURM in files for one in found for files in one.result.files.values())
+    batches = any(SLURM in files for one in exports for files in one.result.files.values())
     if job.platform == "slurm" and job.queued and not batches:
         raise RequestError(f"--format {args.format} writes no script of Slurm: leave out its options")
     with claimed(args.out, force=args.force):
-        files = [_write(args.out / one.folder, one.result, folders=args.format == EVERY) for one in found]
+        files = [_write(args.out / one.folder, one.result, folders=args.format == EVERY) for one in exports]
     launches = []
-    for one, written in zip(found, files, strict=True):
+    for one, written in zip(exports, files, strict=True):
         facts = {"rank": args.rank, "launch": describe(one.launch), "files": written, "refused": one.result.refused}
         facts |= {"notes": dict(one.result.notes)} if one.result.notes else {}
         launches.append(facts if one.search is None else {"search": one.search, **facts})
@@ -76,7 +76,7 @@ def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
 
     sweep = read_sweep(args.run)
     ended = {search.number: search for search in sweep.searches() if search.record.get("rows")}
-    found, refused = [], []
+    exports, refused = [], []
     for place, (number, search) in enumerate(sorted(ended.items())):
         show_progress("exporting", place, len(ended))
         try:
@@ -86,8 +86,8 @@ def _every(args: argparse.Namespace) -> tuple[list[Exported], list[str]]:
         except RequestError as error:
             refused.append(f"search {number}: {error}")
             continue
-        found.append(Exported(launch=launch, result=result, search=number))
-    return found, refused
+        exports.append(Exported(launch=launch, result=result, search=number))
+    return exports, refused
 
 
 def _write(out: Path, result: Export, *, folders: bool) -> dict[str, list[str]]:

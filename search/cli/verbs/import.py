@@ -19,11 +19,11 @@ from forerun.spaces.frameworks import settings_text
 def run(args: argparse.Namespace) -> int:
     """Read and print."""
     given = Given(arguments=args.arguments, variables=variables(args.set_var))
-    found = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry, given=given)
+    imported = import_files(args.files, format=args.format, gpus=args.gpus, entry=args.entry, given=given)
     if args.json:
-        print(dump_json({"schema": SCHEMA, **facts_of(found)}))
+        print(dump_json({"schema": SCHEMA, **facts_of(imported)}))
         return 0
-    print("\n".join(_lines(found)))
+    print("\n".join(_lines(imported)))
     return 0
 
 
@@ -33,23 +33,23 @@ def variables(stated: Sequence[str]) -> dict[str, str]:
     Raises:
         RequestError: a word has another form, or a name is given twice.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for word in stated:
         name, separator, value = word.partition("=")
         if not separator or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise RequestError(f"--set-var takes NAME=VALUE, but got {quoted(word)}")
-        if found.setdefault(name, value) != value:
-            raise RequestError(f"--set-var {name} is given twice, as {quoted(found[name])} and {quoted(value)}")
-    return found
+        if by_name.setdefault(name, value) != value:
+            raise RequestError(f"--set-var {name} is given twice, as {quoted(by_name[name])} and {quoted(value)}")
+    return by_name
 
 
-def facts_of(found: "Imported") -> dict[str, Any]:
+def facts_of(imported: "Imported") -> dict[str, Any]:
     """Return an imported run as plain data."""
     import dataclasses
 
-    data = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-    data["strategy"] = str(found.strategy)
-    data["measured"] = None if found.measured is None else dataclasses.asdict(found.measured)
+    data = {field.name: getattr(imported, field.name) for field in dataclasses.fields(imported)}
+    data["strategy"] = str(imported.strategy)
+    data["measured"] = None if imported.measured is None else dataclasses.asdict(imported.measured)
     plain: dict[str, Any] = _plain(data)
     return plain
 
@@ -67,28 +67,28 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _lines(found: "Imported") -> list[str]:
+def _lines(imported: "Imported") -> list[str]:
 
-    lines = [f"strategy   {found.strategy}", f"format     {found.format} {found.version}"]
-    for title, facts in (("workload", found.workload), ("model", found.model)):
+    lines = [f"strategy   {imported.strategy}", f"format     {imported.format} {imported.version}"]
+    for title, facts in (("workload", imported.workload), ("model", imported.model)):
         if facts:
             lines.append(f"{title:<10} " + "  ".join(f"{key} {_shown(value)}" for key, value in facts.items()))
-    if found.measured is not None:
-        steps = found.measured
+    if imported.measured is not None:
+        steps = imported.measured
         speed = "" if steps.tflops_per_gpu is None else f", {steps.tflops_per_gpu:.1f} TFLOP/s per GPU"
         lines.append(
             f"measured   {steps.step_time_s:.4g} s per step (median of {steps.counted} after {steps.skipped}; "
             f"{steps.low_s:.4g} to {steps.high_s:.4g}){speed}"
         )
-    lines += [f"assumed    {text}" for text in found.defaults]
-    lines += [f"note       {text}" for text in found.notes]
-    if found.switches:
-        lines.append(f"switches   {settings_text(found.switches)}")
-    framework = format_named(found.format).framework or found.format
-    for key, value in found.unmodelled.items():
+    lines += [f"assumed    {text}" for text in imported.defaults]
+    lines += [f"note       {text}" for text in imported.notes]
+    if imported.switches:
+        lines.append(f"switches   {settings_text(imported.switches)}")
+    framework = format_named(imported.format).framework or imported.format
+    for key, value in imported.unmodelled.items():
         why = why_relevant(key, framework)
         lines.append(f"unmodelled {key} = {_shown(value)}" + (f" ({why})" if why else ""))
-    for title, settings in (("other", found.other), ("unknown", found.unknown)):
+    for title, settings in (("other", imported.other), ("unknown", imported.unknown)):
         lines += [f"{title:<10} {key} = {_shown(value)}" for key, value in settings.items()]
     return lines
 

@@ -41,20 +41,20 @@ def run(args: argparse.Namespace) -> int:
     rule = source.rule if args.bucket is None else RULES[args.bucket]
     base = source.plan if args.groups is None else group_plan(source.step, args.groups)
     begin_s = time.perf_counter()
-    found = improve(source.step, rule, base=base, fuse=not args.no_fuse, limit_bytes=limit)
-    asked = what_ifs(source.step, found, fuse=not args.no_fuse)
+    plan = improve(source.step, rule, base=base, fuse=not args.no_fuse, limit_bytes=limit)
+    asked = what_ifs(source.step, plan, fuse=not args.no_fuse)
     ordered = source.analysis is not None and all(source.analysis.replay.graph.graph.ordered)
     answers = run_questions(source.analysis) if ordered and source.analysis is not None else ()
     free_s = free_messages_s(answers)
     if free_s is not None:  # only the graph of all ranks has the waits caused by messages
-        found = replace(found, bound_s=free_s)
+        plan = replace(plan, bound_s=free_s)
     elapsed_s = time.perf_counter() - begin_s
     try:
         if args.out is not None:
-            write_plan(found, args.out)
+            write_plan(plan, args.out)
             print(f"forerun: wrote {args.out}", file=sys.stderr)
     finally:  # the answer is printed even if a file cannot be written
-        document = summary(source, found, asked, answers, elapsed_s)
+        document = summary(source, plan, asked, answers, elapsed_s)
         if args.json:
             print(dump_json(document))
         else:

@@ -69,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _set(words: list[str]) -> dict[str, str]:
+def _set(settings: list[str]) -> dict[str, str]:
 
-    pairs = [word.partition("=") for word in words]
+    pairs = [word.partition("=") for word in settings]
     for name, equals, _ in pairs:
         if not (name and equals):
             raise RequestError(f"--set takes NAME=VALUE, but got {name!r}")

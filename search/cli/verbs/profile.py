@@ -124,11 +124,11 @@ def _messages(
 
     cluster, lines = setting.context.cluster, []
     for kind in dict.fromkeys(kind for kind, *_ in measured):
-        own = [one for one in measured if one[0] == kind]
-        size, ranks, stride = np.array([shape for _, shape, *_ in own], dtype=np.float64).T
+        of_kind = [one for one in measured if one[0] == kind]
+        size, ranks, stride = np.array([shape for _, shape, *_ in of_kind], dtype=np.float64).T
         fitted_s = collective_time_s(cluster, cast(Collective, kind), size, ranks, stride)
         reach = stride if kind == "send_recv" else (ranks - 1) * stride
-        for (_, shape, seconds, spread), far, fitted in zip(own, reach, fitted_s, strict=True):
+        for (_, shape, seconds, spread), far, fitted in zip(of_kind, reach, fitted_s, strict=True):
             place = "network" if far >= cluster.devices_per_node else "node"
             line = Line(name=f"{kind} {place}", shape=shape, seconds=seconds, spread=spread, fitted_s=float(fitted))
             lines.append(line)
@@ -243,9 +243,9 @@ def _measure(
             if between is not None:
                 done = _shared(between, {key for key in journal.records})
 
-                def keep(message: "MeasuredCollective", found: tuple[float, float] | None) -> None:
-                    if found is not None:
-                        journal.add({"key": message.key, "message": True, "seconds": found[0], "spread": found[1]})
+                def keep(message: "MeasuredCollective", timing: tuple[float, float] | None) -> None:
+                    if timing is not None:
+                        journal.add({"key": message.key, "message": True, "seconds": timing[0], "spread": timing[1]})
                         bar.told(len(operators) + messages.index(message) + 1, message.key)
 
                 measure_messages(messages, done, between, settings.repeat, keep)

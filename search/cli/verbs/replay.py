@@ -91,8 +91,8 @@ def _write_profile(args: argparse.Namespace, analysis: Analysis) -> None:
         + (f", {left} messages left out" if left else ""),
         file=sys.stderr,
     )
-    if told := strange_pace(profile):
-        print(f"forerun: {told}", file=sys.stderr)
+    if warning := strange_pace(profile):
+        print(f"forerun: {warning}", file=sys.stderr)
 
 
 def operators_document(

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(args: argparse.Namespace, setting: Setting, found: tuple[RolloutPlacement, ...]) -> None:
+def _print(args: argparse.Namespace, setting: Setting, placements: tuple[RolloutPlacement, ...]) -> None:
     """Print the placements, fastest first."""
     if args.json:
         rows = [
@@ -43,7 +43,7 @@ def _print(args: argparse.Namespace, setting: Setting, found: tuple[RolloutPlace
                 "idle_share": one.idle_share,
                 "trainer": one.row.to_json(),
             }
-            for one in found
+            for one in placements
         ]
         document = {**setting.to_json(), "defaults": setting.defaults, "notes": (*setting.warnings, *setting.notes)}
         print(dump_json({"schema": SCHEMA, "request": document, "placements": rows, "versions": versions()}))
@@ -64,12 +64,12 @@ def _print(args: argparse.Namespace, setting: Setting, found: tuple[RolloutPlace
                 format_seconds(one.weights_s + one.reload_s),
                 f"{one.idle_share:.0%}",
             )
-            for one in found
+            for one in placements
         ),
     )
     where = f"{setting.context.cluster.name}, {setting.request.gpus} GPUs"
     head = f"{setting.context.model.name} on {where}: fastest step first"
-    best = found[0].row
+    best = placements[0].row
     trainer = f"trainer of the first: {best.name}, {best.peak_memory_gib:.1f} of {best.memory_limit_gib:.1f} GiB"
     remarks = (Text(line, style="dim") for line in setting.remarks())
     say(open_console(), Text(head, style="bold"), table, Text(trainer), *remarks)

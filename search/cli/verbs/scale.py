@@ -261,12 +261,12 @@ def _verdict(document: dict[str, Any]) -> list[Text]:
 
 def _twice(document: dict[str, Any]) -> Text:
     """Return the bottleneck of the largest run, and the gain from doubling each resource."""
-    words = [
+    gains = [
         f"{'' if one['change'] == EQUAL else 'twice the '}{one['change']} {_signed(one['gain'])}"
         for one in document["changes"]
     ]
     limit = f"limited by {document['limited_by']}; " if document["limited_by"] else ""
-    return Text(f"{document['points'][-1]['workers']} workers: {limit}{', '.join(words)}")
+    return Text(f"{document['points'][-1]['workers']} workers: {limit}{', '.join(gains)}")
 
 
 def _signed(share: float) -> str:

@@ -53,8 +53,8 @@ def with_proposals(
     from forerun.search.request.setting import of_transformer
     from forerun.search.tune.proposals import next_runs
 
-    found = next_runs(of_transformer(setting).context, board.rows, args.measure_next, rule=args.measure_for)
-    return replace(board, rows=board.rows[:shown], measure_next=found)
+    proposal = next_runs(of_transformer(setting).context, board.rows, args.measure_next, rule=args.measure_for)
+    return replace(board, rows=board.rows[:shown], measure_next=proposal)
 
 
 def write_proposals(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Leaderboard") -> None:
@@ -63,15 +63,15 @@ def write_proposals(args: argparse.Namespace, setting: "Setting[AnyContext]", bo
     from forerun.search.tune.proposals import launches, results_table
     from forerun.spaces.files import write_text
 
-    found = board.measure_next
-    if found is None:
+    proposal = board.measure_next
+    if proposal is None:
         return
     folder = args.out / "measure"
-    for place, files in launches(of_transformer(setting), found, args.format, folder=folder):
+    for place, files in launches(of_transformer(setting), proposal, args.format, folder=folder):
         place.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             write_text(place / file, text)
-    write_text(folder / "runs.csv", results_table(of_transformer(setting), found))
+    write_text(folder / "runs.csv", results_table(of_transformer(setting), proposal))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -237,13 +237,13 @@ def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, 
     counted = args.gpus is not None and args.gpus.isdecimal()
     present = read_present(args.baseline, args.measured, gpus=int(args.gpus) if counted else None)
     taken = []
-    for name, words in (("global_batch", "global batch"), ("seq_len", "sequence length")):
+    for name, title in (("global_batch", "global batch"), ("seq_len", "sequence length")):
         if getattr(args, name) is None:
             stated = present.measured_workload.get(name) or present.workload.get(name)
             if not stated:
                 raise RequestError(f"--{name.replace('_', '-')} is required: {present.source} does not state it")
             setattr(args, name, stated)
-            taken.append(f"{words} {stated} (from the baseline)")
+            taken.append(f"{title} {stated} (from the baseline)")
     return present, tuple(taken)
 
 

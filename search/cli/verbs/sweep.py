@@ -109,9 +109,9 @@ class SweepView(Watch):
             self._live.refresh()
         else:
             best = record.get("rows") or [{}]
-            found = best[0].get("strategy") or record.get("message", "").split("\n")[0]
+            outcome = best[0].get("strategy") or record.get("message", "").split("\n")[0]
             what = f"{piece.request.model} on {piece.request.cluster}, search {piece.number + 1}"
-            print(f"forerun: [{self._done}/{self._count}] {what}: {record['status']}: {found}", file=self._stream)
+            print(f"forerun: [{self._done}/{self._count}] {what}: {record['status']}: {outcome}", file=self._stream)
 
     def advanced(self, piece: SweepSearch, share: float) -> None:
         """Show the progress of a long search; without a terminal a line per tenth."""
@@ -141,8 +141,8 @@ class SweepView(Watch):
         left = ""
         if done > self._earlier:
             left = f", {timedelta(seconds=round(gone_s * (self._count - done) / (done - self._earlier)))} left"
-        told = f"{self._done} of {self._count}" + (f" ({shares})" if shares else "")
-        return f"{told}, {timedelta(seconds=int(gone_s))} elapsed{left}"
+        progress = f"{self._done} of {self._count}" + (f" ({shares})" if shares else "")
+        return f"{progress}, {timedelta(seconds=int(gone_s))} elapsed{left}"
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, title=self._title())

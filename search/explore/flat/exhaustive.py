@@ -290,8 +290,8 @@ def _merge_best(parts: list[Best | None], count: int, *, front: bool = False, wi
         return next((part for part in parts if part is not None), None)
     if len(present) == 1 and (front or len(present[0]) <= count):
         return present[0]
-    found = gathered(present)
-    return _best(found, np.ones(len(found), dtype=bool), count, front, width)
+    together = gathered(present)
+    return _best(together, np.ones(len(together), dtype=bool), count, front, width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,16 +315,16 @@ def slices(space: Space, low: int, high: int, chunk: int = CHUNK, hopeless: Hope
     width, widest = kind_of(space.context).first, PREFIXES * space.below
     while low < high:
         width = min(width, high - low)
-        found = 0
+        legal = 0
         parts: Iterator[EnumeratedPart | EnumeratedSplits] = space.walk(low, low + width, hopeless)
         part = next(parts)
         for after in parts:
-            found += len(part.table)
+            legal += len(part.table)
             yield Slice(width=0, table=part.table, rejected=part.rejected, passed=part.passed)
             part = after
         yield Slice(width=width, table=part.table, rejected=part.rejected, passed=part.passed)
         low += width
-        growth = min(4.0, chunk / max(found + len(part.table), 1))
+        growth = min(4.0, chunk / max(legal + len(part.table), 1))
         width = max(1, min(widest, int(width * growth)))
 
 

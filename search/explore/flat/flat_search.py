@@ -120,6 +120,6 @@ def _front_remarks(setting: Setting[AnyContext], piece: SliceResult, rows: tuple
     objective = objective_named(setting.objective)
     if not objective.front or piece.best is None:
         return ()
-    whole = len(piece.best)
-    shown = f"Pareto front: {whole:,} strategies" + (f", {len(rows):,} of them kept" if len(rows) < whole else "")
-    return shown, *filter(None, (paying(rows) if len(rows) == whole else "",))
+    count = len(piece.best)
+    shown = f"Pareto front: {count:,} strategies" + (f", {len(rows):,} of them kept" if len(rows) < count else "")
+    return shown, *filter(None, (paying(rows) if len(rows) == count else "",))

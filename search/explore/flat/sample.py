@@ -71,7 +71,7 @@ def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progres
     if not isinstance(space, StrategySpace) or space.size < WORTH or not _boundable(problem, score):
         return None
     few = replace(problem, space=_few_variants(space), top=max(IDEAS, problem.top), ideas=True)
-    found, least = SliceResult(), LeastStep(space.context)
+    result, least = SliceResult(), LeastStep(space.context)
     stop: KeyboardInterrupt | None = None
     parts = -(-few.space.size // WINDOW)
     try:
@@ -79,14 +79,14 @@ def sampled(problem: Problem, score: Scorer = simulator_score, progress: Progres
             if progress is not None:
                 progress(part, parts + 1)
             high, low = (few.space.size * (parts - edge) // parts for edge in (part, part + 1))
-            found = few.merged([found, search_slice(bounded(few, found, least), low, high)])
+            result = few.merged([result, search_slice(bounded(few, result, least), low, high)])
     except KeyboardInterrupt as interrupt:  # all variants of the ideas found so far are scored quickly
         stop = interrupt
-    if found.best is not None:
-        found = _all_variants(problem, found.best.index // few.idea_width, score)
+    if result.best is not None:
+        result = _all_variants(problem, result.best.index // few.idea_width, score)
     if stop is not None:
-        raise EndedEarly(found, stop)
-    return found
+        raise EndedEarly(result, stop)
+    return result
 
 
 def _boundable(problem: Problem, score: Scorer) -> bool:
@@ -99,12 +99,12 @@ def _all_variants(problem: Problem, ideas: NDArray[np.int64], score: Scorer) -> 
     """Return the best variants of some ideas, best first."""
     space = problem.space
     assert isinstance(space, StrategySpace)
-    found, least = SliceResult(), LeastStep(space.context)
+    result, least = SliceResult(), LeastStep(space.context)
     for start in range(0, len(ideas), IDEAS):
         table = space.below_ideas(np.sort(ideas[start : start + IDEAS]))
-        kept = within(bounded(problem, found, least).bound, table)
-        found = problem.merged([found, *(score_chunk(problem, part, score) for part in chunks_of([kept], CHUNK))])
-    return found
+        kept = within(bounded(problem, result, least).bound, table)
+        result = problem.merged([result, *(score_chunk(problem, part, score) for part in chunks_of([kept], CHUNK))])
+    return result
 
 
 def _few_variants(space: StrategySpace) -> StrategySpace:

@@ -125,21 +125,25 @@ def search_with(
     try:
         return _by(choice, task, cuts, progress)
     except KeyboardInterrupt as stop:
-        found = stop.found if isinstance(stop, EndedEarly) else SliceResult()
-        if sample is not None and (found.best is None or not len(found.best)):
-            found = replace(found, best=sample.best, fastest=sample.fastest, safest=sample.safest)
-        raise EndedEarly(found, stop) from None
+        result = stop.found if isinstance(stop, EndedEarly) else SliceResult()
+        if sample is not None and (result.best is None or not len(result.best)):
+            result = replace(result, best=sample.best, fastest=sample.fastest, safest=sample.safest)
+        raise EndedEarly(result, stop) from None
 
 
 def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tuple[SliceResult, str, tuple[str, ...]]:
     """Search with the workers of a choice; see ``search_with``."""
-    ours = task.score is simulator_score  # other scorers may not be importable by processes
+    default_scorer = task.score is simulator_score  # other scorers may not be importable by processes
     asked = choice.kind is not None or choice.address is not None or choice.count is not None
-    if asked and (choice.several != "processes" or not ours):
+    if asked and (choice.several != "processes" or not default_scorer):
         with open_workers(choice) as workers:
             return _run(workers, task, cuts, progress), workers.describe(), workers.remarks
     early = _run(
-        SerialWorkers(), task, cuts, progress, give_up=_Patience(cuts, choice.count or cores()) if ours else None
+        SerialWorkers(),
+        task,
+        cuts,
+        progress,
+        give_up=_Patience(cuts, choice.count or cores()) if default_scorer else None,
     )
     if cuts.low >= cuts.high:
         return early, SerialWorkers().describe(), ()
@@ -148,8 +152,8 @@ def _by(choice: Choice, task: Task, cuts: Cuts, progress: Progress | None) -> tu
     except KeyboardInterrupt as stop:
         raise EndedEarly(early, stop) from None
     with others as workers:
-        late = _run(workers, task, cuts, progress, done=early)
-        return late, f"{SerialWorkers().describe()}, then {workers.describe()}", workers.remarks
+        complete = _run(workers, task, cuts, progress, done=early)
+        return complete, f"{SerialWorkers().describe()}, then {workers.describe()}", workers.remarks
 
 
 class _Patience:

@@ -24,21 +24,23 @@ def flat_rows(setting: Setting[AnyContext], problem: Problem, best: Best, score:
     if not problem.ideas or not isinstance(problem.space, StrategySpace):
         return rows_of_best(setting, problem, best.take(np.arange(min(len(best), setting.top))))
     leaders = best.take(np.arange(min(len(best), problem.top)))
-    found = _with_variants(problem, problem.space, leaders, score)
-    places = _places(problem, problem.space, found)[: setting.top]
-    rows = rows_of_best(setting, problem, found.take(np.array([leader for leader, *_ in places])))
-    others = (np.array(own[1 : MOST_VARIANTS + 1], dtype=np.intp) for own in places)
-    variants = (tuple(row.variant for row in rows_of_best(setting, problem, found.take(own))) for own in others)
-    return tuple(dataclasses.replace(row, variants=own) for row, own in zip(rows, variants, strict=True))
+    folded = _with_variants(problem, problem.space, leaders, score)
+    places = _places(problem, problem.space, folded)[: setting.top]
+    rows = rows_of_best(setting, problem, folded.take(np.array([leader for leader, *_ in places])))
+    others = (np.array(row_places[1 : MOST_VARIANTS + 1], dtype=np.intp) for row_places in places)
+    variants = (
+        tuple(row.variant for row in rows_of_best(setting, problem, folded.take(row_places))) for row_places in others
+    )
+    return tuple(dataclasses.replace(row, variants=row_places) for row, row_places in zip(rows, variants, strict=True))
 
 
 def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score: Scorer) -> Best:
     """Return the leaders with equally good candidates of their degrees, best first; with all candidates of their
     degrees if too few leaders are near the best.
     """
-    width, context, alike = problem.idea_width, space.context, 1 + ALIKE
+    width, context, largest_ratio = problem.idea_width, space.context, 1 + ALIKE
     if np.count_nonzero(leaders.keys[0] <= (1 + FAR) * leaders.keys[0, 0]) < problem.top:
-        alike = math.inf
+        largest_ratio = math.inf
     place_of = {int(index) // width: place for place, index in enumerate(leaders.index)}
     ideas = np.array(sorted(place_of), dtype=np.int64)
     tables = [space.below_ideas(ideas[start : start + IDEAS]) for start in range(0, len(ideas), IDEAS)]
@@ -50,18 +52,18 @@ def _with_variants(problem: Problem, space: StrategySpace, leaders: Best, score:
         kept, _ = problem.limits.kept(scores, table)
         keys = np.stack(objective_named(problem.objective).keys(context, scores, table))
         places = np.array([place_of[idea] for idea in (table.index // width).tolist()])
-        within = kept & (keys[0] <= alike * leaders.keys[0, places])
+        within = kept & (keys[0] <= largest_ratio * leaders.keys[0, places])
         near.append(Best(index=table.index, keys=keys, scores=bare).take(np.flatnonzero(within)))
-    found = gathered(near)
-    return lowest(found, np.ones(len(found), dtype=bool), len(found))
+    together = gathered(near)
+    return lowest(together, np.ones(len(together), dtype=bool), len(together))
 
 
-def _places(problem: Problem, space: StrategySpace, found: Best) -> list[list[int]]:
-    """Return the positions in ``found`` of the rows, each followed by its variants."""
-    kinds = zip(*(digit.tolist() for digit in _digits(space, found.index)), strict=True)
-    ideas = (found.index // problem.idea_width).tolist()
-    beaten = replaces(found.scores.step_time_s.tolist(), found.scores.peak_memory_bytes.tolist())
-    return shown(list(zip(ideas, kinds, strict=True)), found.keys[0], problem.top, beaten)
+def _places(problem: Problem, space: StrategySpace, best: Best) -> list[list[int]]:
+    """Return the positions in ``best`` of the rows, each followed by its variants."""
+    kinds = zip(*(digit.tolist() for digit in _digits(space, best.index)), strict=True)
+    ideas = (best.index // problem.idea_width).tolist()
+    beaten = replaces(best.scores.step_time_s.tolist(), best.scores.peak_memory_bytes.tolist())
+    return shown(list(zip(ideas, kinds, strict=True)), best.keys[0], problem.top, beaten)
 
 
 def _digits(space: StrategySpace, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:

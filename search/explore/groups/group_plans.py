@@ -31,7 +31,7 @@ ROUNDING = 1e-9
 
 def least_plan_s(context: Context, table: StrategyTable) -> Floats:
     """Return lower bounds [N] of the plans of N classes in s; infinite if the groups have no plan."""
-    parts = [least_parts(own, table) for own in context.on_groups]
+    parts = [least_parts(group_context, table) for group_context in context.on_groups]
     degrees = zip(*(table.column(axis).tolist() for axis in ("pp", "dp", "tp", "cp", "mbs")), strict=True)
     bounds_s = np.full(len(table), np.inf)
     for row, (pp, dp, tp, cp, mbs) in enumerate(degrees):
@@ -121,7 +121,7 @@ def ordered_plans(space: StagedSpace) -> Iterator[GroupPlan]:
             continue
         # The planner divides the layers, so laws of equal stages do not apply.
         dealt = dataclasses.replace(following.strategy, layers_per_stage=_some_layers(space, following.strategy.pp))
-        if any(broken_laws(dealt, own) for own in space.context.on_groups):
+        if any(broken_laws(dealt, context) for context in space.context.on_groups):
             continue
         for planned in planner.plans(following.strategy, PLANS):
             if planned.strategy not in known:
@@ -148,8 +148,8 @@ def _option_costs(context: Context, degree_class: Strategy, options: StageOption
     assert groups is not None
     on = np.array(groups)[options.number]
     time_s, fits = np.empty(len(options)), np.empty(len(options), dtype=bool)
-    for number, own in enumerate(context.on_groups):
+    for number, group_context in enumerate(context.on_groups):
         here = on == number
         if here.any():
-            time_s[here], fits[here] = option_costs(own, degree_class, options.take(here))
+            time_s[here], fits[here] = option_costs(group_context, degree_class, options.take(here))
     return time_s, fits

@@ -26,11 +26,11 @@ def simulate_groups(setting: Setting, text: str, *, contention: bool = False) ->
         RequestError: the strategy is illegal, its stages do not fit the groups, or contention is requested.
     """
     strategy, context = legal_strategy(setting, text), setting.context
-    for own in context.on_groups:
-        own.cluster.device.peak(context.workload.precision)  # refuses precisions that the device lacks
-        laws = broken_laws(strategy, own)
+    for group_context in context.on_groups:
+        group_context.cluster.device.peak(context.workload.precision)  # refuses precisions that the device lacks
+        laws = broken_laws(strategy, group_context)
         if laws:
-            raise RequestError(f"strategy {strategy} is not legal on {own.cluster.name}: {laws[0]}")
+            raise RequestError(f"strategy {strategy} is not legal on {group_context.cluster.name}: {laws[0]}")
     result = simulate(context, strategy, contention=contention)
     return _row(setting, strategy, assign(context, strategy), figures_of(result)), result
 

@@ -86,9 +86,10 @@ def group_setting(request: Request | Setting, per_stage: tuple[str, ...]) -> Set
         )
     if request.profile is not None or request.calibration is not None:
         raise RequestError("a profile or a calibration is of one kind of node; leave it away where groups differ")
-    if alike := sorted({"tp", "offload"} & set(per_stage)):
+    if unsupported := sorted({"tp", "offload"} & set(per_stage)):
         raise RequestError(
-            f"stages on groups of nodes that differ share {' and '.join(alike)}; use --per-stage layers,recompute there"
+            f"stages on groups of nodes that differ share {' and '.join(unsupported)}; "
+            "use --per-stage layers,recompute there"
         )
     return setting
 
@@ -113,9 +114,9 @@ def _alone(setting: Setting, best: Row) -> list[str]:
     notes = []
     for group, context in zip(setting.context.cluster.groups, setting.context.on_groups, strict=True):
         alone = f"{group.devices} devices of {group.cluster.name} alone"
-        own = dataclasses.replace(setting, context=context, gpus=(group.devices,))
+        group_setting = dataclasses.replace(setting, context=context, gpus=(group.devices,))
         try:
-            row = best_row(own, objective="throughput")
+            row = best_row(group_setting, objective="throughput")
         except RequestError as error:
             notes.append(f"{alone}: {error}")
             continue

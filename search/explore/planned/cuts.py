@@ -31,14 +31,14 @@ def cuts_of(space: StrategySpace, gpus: int, pp: int, microbatches: int) -> list
 
     ``microbatches``: microbatches of a step, equal on all stages; replicas of a stage share each one.
     """
-    found = list(_candidates(space, gpus, pp, space.context.workload.global_batch // microbatches))
-    if not found:
+    cuts = list(_candidates(space, gpus, pp, space.context.workload.global_batch // microbatches))
+    if not cuts:
         return []
-    table = table_of(found)
+    table = table_of(cuts)
     columns = {axis: table.column(axis) for axis in COLUMNS} | {"split": np.full(len(table), CUSTOM_SPLIT)}
     legal = ~np.any([rule.illegal(columns, space.context) for rule in RULES], axis=0)
     return sorted(
-        (one for one, keeps in zip(found, legal, strict=True) if keeps), key=lambda one: (devices_of(one), str(one))
+        (one for one, keeps in zip(cuts, legal, strict=True) if keeps), key=lambda one: (devices_of(one), str(one))
     )
 
 

@@ -47,7 +47,7 @@ def best_paths(plans: PlannedStages, transfers_s: Floats, within_s: float = np.i
     first = free if free.seconds <= within_s else _shortest(plans, transfers_s, within_s - least_s)
     if first is None:
         return []
-    found = [free, first]
+    paths = [free, first]
     low, high = 0.0, first.slowest_s
     while high > low * (1 + STEP) and high > STEP * free.seconds:
         middle = (low + high) / 2
@@ -55,18 +55,18 @@ def best_paths(plans: PlannedStages, transfers_s: Floats, within_s: float = np.i
         if path is None:
             low = middle
         else:
-            found.append(path)
+            paths.append(path)
             high = path.slowest_s
     bound = high
     for _ in range(TRIED):
-        best_s = min(path.seconds for path in found)
+        best_s = min(path.seconds for path in paths)
         bound *= 1 + STEP
         if bound + least_s >= min(best_s, within_s):
             break
         path = _shortest(plans, transfers_s, bound)
         if path is not None:
-            found.append(path)
-    distinct = {path.options: path for path in sorted(found, key=lambda one: -one.seconds)}
+            paths.append(path)
+    distinct = {path.options: path for path in sorted(paths, key=lambda one: -one.seconds)}
     return sorted(distinct.values(), key=lambda one: one.seconds)
 
 

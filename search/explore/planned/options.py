@@ -114,12 +114,12 @@ def stage_plans(pipelines: Sequence[Pipeline], transfers_s: Sequence[Floats]) ->
     rows = [np.array(list(_rows(pipeline)), dtype=np.int64).T for pipeline in pipelines]
     ends = np.cumsum([each.shape[1] for each in rows])
     costs = _stage_costs(pipelines, rows)
-    for pipeline, own, end, moved_s in zip(pipelines, rows, ends, transfers_s, strict=True):
+    for pipeline, choices, end, moved_s in zip(pipelines, rows, ends, transfers_s, strict=True):
         names = [field.name for field in fields(OptionCosts)]
-        part = OptionCosts(**{name: getattr(costs, name)[end - own.shape[1] : end] for name in names})
-        time_s, rest_s, hosted = _in_a_step(pipeline, own, part, np.diagonal(moved_s))
-        tables = tuple(_table(pipeline, number, own, time_s, rest_s) for number in range(len(pipeline.cuts)))
-        yield PlannedStages(pipeline=pipeline, rows=own, hosted=hosted, tables=tables)
+        part = OptionCosts(**{name: getattr(costs, name)[end - choices.shape[1] : end] for name in names})
+        time_s, rest_s, hosted = _in_a_step(pipeline, choices, part, np.diagonal(moved_s))
+        tables = tuple(_table(pipeline, number, choices, time_s, rest_s) for number in range(len(pipeline.cuts)))
+        yield PlannedStages(pipeline=pipeline, rows=choices, hosted=hosted, tables=tables)
 
 
 Known = dict[tuple[int, ...], float]
@@ -131,11 +131,13 @@ def transfers_of(pipeline: Pipeline, known: Known) -> Floats:
     neighbouring devices, [K, K]; ``known``: cache of one request, extended.
     """
     cuts = pipeline.cuts
-    found = np.zeros((len(cuts), len(cuts)))
-    alike = [
-        (row, column) for row, column in np.ndindex(found.shape) if devices_of(cuts[row]) == devices_of(cuts[column])
+    transfers_s = np.zeros((len(cuts), len(cuts)))
+    same_layout = [
+        (row, column)
+        for row, column in np.ndindex(transfers_s.shape)
+        if devices_of(cuts[row]) == devices_of(cuts[column])
     ]
-    for row, column in np.ndindex(found.shape):
+    for row, column in np.ndindex(transfers_s.shape):
         sender, receiver = cuts[row], cuts[column]
         middle, end = devices_of(sender), devices_of(sender) + devices_of(receiver)
         if 2 * middle == end:
@@ -144,11 +146,11 @@ def transfers_of(pipeline: Pipeline, known: Known) -> Floats:
         if key not in known:
             stages = tuple(range(middle)), tuple(range(middle, end))
             known[key] = sum(transfers_between_s(pipeline.context, sender, receiver, *stages, pipeline.pp))
-        found[row, column] = known[key]
-    senders, receivers = ([cuts[pair[end]] for pair in alike] for end in (0, 1))
+        transfers_s[row, column] = known[key]
+    senders, receivers = ([cuts[pair[end]] for pair in same_layout] for end in (0, 1))
     there, back = transfers_alike_s(pipeline.context, senders, receivers, pipeline.pp)
-    found[tuple(np.array(alike).T)] = there + back
-    return found
+    transfers_s[tuple(np.array(same_layout).T)] = there + back
+    return transfers_s
 
 
 def _rows(pipeline: Pipeline) -> Iterator[tuple[int, int, int, int, int, int]]:
@@ -238,11 +240,11 @@ def _table(pipeline: Pipeline, number: int, rows: NDArray[np.int64], time_s: Flo
     shape = (pipeline.pp, most - fewest + 1, pipeline.layers + 1)
     times_s, rests_s = np.full(shape, np.inf), np.full(shape, np.inf)
     option = np.full(shape, -1, dtype=np.intp)
-    own = np.flatnonzero((rows[0] == number) & np.isfinite(time_s))
+    places = np.flatnonzero((rows[0] == number) & np.isfinite(time_s))
     # The best row of each position is written last.
-    own = own[np.argsort(-(time_s + rest_s)[own], kind="stable")]
-    place = (rows[1][own], rows[3][own] - fewest, rows[2][own])
-    times_s[place], rests_s[place], option[place] = time_s[own], rest_s[own], own
+    places = places[np.argsort(-(time_s + rest_s)[places], kind="stable")]
+    place = (rows[1][places], rows[3][places] - fewest, rows[2][places])
+    times_s[place], rests_s[place], option[place] = time_s[places], rest_s[places], places
     last = _starts(pipeline.context.model)[-1]
     for values in (times_s, rests_s, option):
         values[1 : pipeline.pp - 1, :, last + 1 : -1] = values[1 : pipeline.pp - 1, :, last : last + 1]

@@ -38,10 +38,10 @@ def plan_tree(context: Context, plan: Plan) -> Node:
     """Return the tree of a plan: one node per stage, with child nodes for first layers that differ."""
     names, layer, device, stages = model_layers(context.model), 0, 0, []
     for number, one in enumerate(plan.stages):
-        own = range(layer, layer + one.layers)
+        layer_range = range(layer, layer + one.layers)
         layer, devices = layer + one.layers, range(device, device + devices_of(one.cut))
         device += len(devices)
-        layers = [names[0]] * (number == 0) + [_range(own)] + [names[-1]] * (number == len(plan.stages) - 1)
+        layers = [names[0]] * (number == 0) + [_range(layer_range)] + [names[-1]] * (number == len(plan.stages) - 1)
         place = ("children", number)
         stages.append(
             Node(
@@ -51,27 +51,27 @@ def plan_tree(context: Context, plan: Plan) -> Node:
                 compute=Computation(tp=one.cut.tp, cp=one.cut.cp, ep=one.cut.ep, sp=one.cut.sp),
                 memory=_memory(one, one.hosted == one.layers),
                 schedule=Timing(recompute=one.recompute if one.recomputed is None else Recompute.NONE),
-                children=tuple(_runs(one, own, place)),
+                children=tuple(_runs(one, layer_range, place)),
                 place=place,
             )
         )
     return Node(schedule=Timing(order=Schedule.ONE_F_ONE_B, microbatches=plan.microbatches), children=tuple(stages))
 
 
-def _runs(one: PlannedStage, own: range, place: tuple[str | int, ...]) -> Iterator[Node]:
+def _runs(one: PlannedStage, layer_range: range, place: tuple[str | int, ...]) -> Iterator[Node]:
     """Yield nodes for runs of layers whose settings differ from their stage's."""
     recomputed, hosted = one.recomputed or 0, one.hosted if one.hosted < one.layers else 0
     chosen = [(number < recomputed, number < hosted) for number in range(one.layers)]
     done = 0
     for differs, run in groupby(chosen):
         count = len(list(run))
-        layers, done = own[done : done + count], done + count
+        layers, done = layer_range[done : done + count], done + count
         if any(differs):
             yield Node(
                 layers=(_range(layers),),
                 memory=Memory(host=frozenset({"optimizer"})) if differs[1] else Memory(),
                 schedule=Timing(recompute=one.recompute) if differs[0] else Timing(),
-                place=(*place, "children", 0 if layers[0] == own[0] else 1),
+                place=(*place, "children", 0 if layers[0] == layer_range[0] else 1),
             )
 
 
@@ -91,20 +91,20 @@ def _range(layers: range) -> str:
 
 def _degrees(one: PlannedStage) -> str:
     cut = one.cut
-    words = [f"tp{cut.tp} dp{cut.dp}"]
-    words += [f"cp{cut.cp}"] if cut.cp > 1 else []
-    words += [f"ep{cut.ep}"] if cut.ep > 1 else []
-    words += [f"mbs{cut.mbs}"]
-    words += [f"zero{cut.zero}"] if cut.zero else []
-    return " ".join(words + ["sp"] * cut.sp)
+    degrees = [f"tp{cut.tp} dp{cut.dp}"]
+    degrees += [f"cp{cut.cp}"] if cut.cp > 1 else []
+    degrees += [f"ep{cut.ep}"] if cut.ep > 1 else []
+    degrees += [f"mbs{cut.mbs}"]
+    degrees += [f"zero{cut.zero}"] if cut.zero else []
+    return " ".join(degrees + ["sp"] * cut.sp)
 
 
 def _choices(one: PlannedStage) -> str:
-    words = []
+    choices = []
     if one.recompute != Recompute.NONE:
         what = "" if one.recomputed is None else f"{one.recomputed} of them "
-        words.append(f"{what}recompute {SPELLING['recompute'][int(one.recompute)]}")
+        choices.append(f"{what}recompute {SPELLING['recompute'][int(one.recompute)]}")
     if one.hosted:
         what = "" if one.hosted == one.layers else f" of {one.hosted} of them"
-        words.append(f"optimizer states{what} on the host")
-    return "".join(f", {word}" for word in words)
+        choices.append(f"optimizer states{what} on the host")
+    return "".join(f", {word}" for word in choices)

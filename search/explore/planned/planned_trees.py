@@ -49,26 +49,26 @@ def plans_of(
 
     ``depths``: numbers of stages, () for all up to ``DEEPEST``.
     """
-    found: list[Plan] = []
+    best_plans: list[Plan] = []
     known: Known = {}
     order = sorted(_divided(space, gpus, depths), key=lambda one: one.least_s)
     total, done = sum(len(one.pipelines) for one in order), 0
     for divided in order:
-        if found and divided.least_s > SLACK * found[0].seconds:
+        if best_plans and divided.least_s > SLACK * best_plans[0].seconds:
             break
         transfers_s = [transfers_of(pipeline, known) for pipeline in divided.pipelines]
         for number, plans in enumerate(stage_plans(divided.pipelines, transfers_s)):
             if on_progress is not None:
-                best = f"best {format_seconds(found[0].seconds)}" if found else ""
+                best = f"best {format_seconds(best_plans[0].seconds)}" if best_plans else ""
                 on_progress("planning stages", done, total, best)
             done += 1
-            within_s = SLACK * found[0].seconds if found else np.inf
+            within_s = SLACK * best_plans[0].seconds if best_plans else np.inf
             for path in best_paths(plans, transfers_s[number], within_s)[:ALIKE]:
                 stages = tuple(plans[option] for option in path.options)
-                found.append(Plan(microbatches=plans.pipeline.microbatches, stages=stages, seconds=path.seconds))
-            found = sorted(found, key=lambda plan: plan.seconds)[:kept]
-            found = [plan for plan in found if plan.seconds <= SLACK * found[0].seconds]
-    return found, done
+                best_plans.append(Plan(microbatches=plans.pipeline.microbatches, stages=stages, seconds=path.seconds))
+            best_plans = sorted(best_plans, key=lambda plan: plan.seconds)[:kept]
+            best_plans = [plan for plan in best_plans if plan.seconds <= SLACK * best_plans[0].seconds]
+    return best_plans, done
 
 
 def _divided(space: StrategySpace, gpus: int, depths: Sequence[int]) -> Iterator[Divided]:
@@ -76,13 +76,13 @@ def _divided(space: StrategySpace, gpus: int, depths: Sequence[int]) -> Iterator
     context = space.context
     deepest = min(gpus, context.model.layer_count, DEEPEST) if context.framework.legality.pipeline_parallel else 1
     for microbatches in divisors(context.workload.global_batch):
-        found = []
+        divisions = []
         for pp in depths or range(1, deepest + 1):
             cuts = tuple(cuts_of(space, gpus, pp, microbatches)) if pp <= microbatches else ()
             if cuts:
-                found.append(Pipeline(space=space, cuts=cuts, gpus=gpus, pp=pp, microbatches=microbatches))
-        if found:
-            yield Divided(pipelines=tuple(found), least_s=_least_s(found))
+                divisions.append(Pipeline(space=space, cuts=cuts, gpus=gpus, pp=pp, microbatches=microbatches))
+        if divisions:
+            yield Divided(pipelines=tuple(divisions), least_s=_least_s(divisions))
 
 
 def _least_s(pipelines: Sequence[Pipeline]) -> float:
@@ -95,10 +95,10 @@ def _least_s(pipelines: Sequence[Pipeline]) -> float:
     first = pipelines[0]
     degrees = {axis: np.array([float(getattr(cut, axis)) for cut in cuts]) for axis in STAGE_AXES}
     ends = np.zeros(len(cuts), dtype=np.int64)
-    whole = StageOptions(
+    options = StageOptions(
         number=ends, start=ends, end=ends + first.layers, kind=ends + int(Recompute.NONE), some=ends - 1
     )
-    time_s = stage_costs(first.context, whole, degrees).time_s
+    time_s = stage_costs(first.context, options, degrees).time_s
     pace_s = float((time_s * np.array(list(map(devices_of, cuts)))).min()) / first.gpus
     return (first.microbatches - 1) * pace_s + float(time_s.min())
 

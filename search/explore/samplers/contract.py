@@ -61,8 +61,8 @@ class Evaluation:
 
 def ranked(strategies: Iterable[Strategy], order: Callable[[Strategy], tuple[float, ...]]) -> list[Strategy]:
     """Return strategies by their order, ties by their text, which is slower to build than to compare."""
-    alike = (list(group) for _, group in itertools.groupby(sorted(strategies, key=order), key=order))
-    return [one for group in alike for one in (sorted(group, key=str) if len(group) > 1 else group)]
+    groups = (list(group) for _, group in itertools.groupby(sorted(strategies, key=order), key=order))
+    return [one for group in groups for one in (sorted(group, key=str) if len(group) > 1 else group)]
 
 
 class Sampler(ABC):

@@ -55,10 +55,10 @@ def degree_classes(space: StagedSpace, *, least: Bound | None = None) -> list[De
     least_s = least(space.context, table) if least else filled_s
     order = np.argsort(least_s, kind="stable")
     order = order[np.isfinite(least_s[order])]
-    own = np.all([np.isin(table.column(axis), space.flat.choices[axis]) for axis in ("mbs", "sp", "zero")], axis=0)
+    in_space = np.all([np.isin(table.column(axis), space.flat.choices[axis]) for axis in ("mbs", "sp", "zero")], axis=0)
     alone = [
         DegreeClass(strategy=_strategy(table, row), least_s=float(least_s[row]), each_p2p_s=float(each_p2p_s[row]))
-        for row in order[own[order]]
+        for row in order[in_space[order]]
     ]
     if space.halves:
         alone += list(_paired(space, table, order[:PAIRED], pace_s, each_p2p_s))
@@ -89,11 +89,11 @@ def _restricted(space: StagedSpace) -> StrategySpace | None:
 
 
 def _strategy(table: StrategyTable, row: int) -> Strategy:
-    whole = dataclasses.replace(
+    strategy = dataclasses.replace(
         table.take(np.array([row])),
         choices={**table.choices, "split": np.array([int(Split.EVEN)])},
     )
-    return whole.strategy(0)
+    return strategy.strategy(0)
 
 
 def _paired(
@@ -118,8 +118,8 @@ def _paired(
         for first in group:
             for second in group:
                 tps = int(columns["tp"][first]), int(columns["tp"][second])
-                alike = columns["sp"][first] == columns["sp"][second] or 1 in tps
-                if tps[0] == tps[1] or not alike:
+                compatible = columns["sp"][first] == columns["sp"][second] or 1 in tps
+                if tps[0] == tps[1] or not compatible:
                     continue
                 # With all layers in one half, a stage takes a or b seconds per microbatch. Layers divided so that both
                 # halves take equal time give the harmonic mean, t = 2 / (1 / a + 1 / b); a pipeline of m microbatches

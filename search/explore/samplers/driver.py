@@ -72,8 +72,8 @@ class Exploration:
 
     def scores(self, strategies: Sequence[Strategy]) -> ScoreTable:
         """Return the scores of evaluated legal strategies (at least one), in the given order."""
-        found = [one for strategy in strategies if (one := self.known[strategy]) is not None]
-        return joined([one.scores.take(np.array([one.row])) for one in found], np.arange(len(found)))
+        known = [one for strategy in strategies if (one := self.known[strategy]) is not None]
+        return joined([one.scores.take(np.array([one.row])) for one in known], np.arange(len(known)))
 
 
 def explore(
@@ -173,8 +173,8 @@ class _Run:
         if not chosen:
             return
         best: tuple[Strategy, Evaluation] | None = None
-        found = evaluate(self.space, chosen, self.objective, self.score, self.slowdown)
-        for strategy, evaluation in zip(chosen, found, strict=True):
+        evaluations = evaluate(self.space, chosen, self.objective, self.score, self.slowdown)
+        for strategy, evaluation in zip(chosen, evaluations, strict=True):
             self.known[strategy] = evaluation
             self.scored += 1
             if evaluation.fits and (self.best is None or evaluation.order < self.best.order):

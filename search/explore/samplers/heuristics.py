@@ -18,9 +18,9 @@ MOST = 64
 
 def heuristic_starts(space: StagedSpace) -> list[Strategy]:
     """Return legal strategies in the order in which an engineer would try them: least split first."""
-    found = [strategy for strategy, keeps in _tried(space) if keeps]
-    found.sort(key=lambda strategy: (strategy.tp * strategy.pp, strategy.recompute, strategy.pp, -strategy.devices))
-    return found[:MOST]
+    starts = [strategy for strategy, keeps in _tried(space) if keeps]
+    starts.sort(key=lambda strategy: (strategy.tp * strategy.pp, strategy.recompute, strategy.pp, -strategy.devices))
+    return starts[:MOST]
 
 
 def _tried(space: StagedSpace) -> Iterator[tuple[Strategy, bool]]:

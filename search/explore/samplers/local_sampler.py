@@ -73,9 +73,9 @@ class LocalSampler(Sampler):
 
     def tell(self, strategies: Sequence[Strategy | None], evaluations: Sequence[Evaluation | None]) -> None:
         """Update the beam with the best strategies."""
-        told = {one: result for one, result in zip(strategies, evaluations, strict=True) if one is not None}
-        self._known |= told
-        movable = [one for one, result in told.items() if result is not None and self._movable(one)]
+        results = {one: result for one, result in zip(strategies, evaluations, strict=True) if one is not None}
+        self._known |= results
+        movable = [one for one, result in results.items() if result is not None and self._movable(one)]
         taken: Counter[Strategy] = Counter()
         beam: list[Strategy] = []
         for strategy in ranked({*self._beam, *movable}, self._order):

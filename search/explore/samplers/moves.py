@@ -91,11 +91,11 @@ class Moves:
             return
         entries = strategy.stage_offload or (StageOffload(),) * strategy.pp
         for stage in sorted(range(strategy.pp), key=lambda stage: (stage != fullest, stage)):
-            for name, held in zip(StageOffload._fields, self.space.hosted, strict=True):
-                for eighths in beside(held, round(getattr(entries[stage], name) * EIGHTHS)):
+            for name, hosted in zip(StageOffload._fields, self.space.hosted, strict=True):
+                for eighths in beside(hosted, round(getattr(entries[stage], name) * EIGHTHS)):
                     changed = entries[stage]._replace(**{name: eighths / EIGHTHS})
-                    own = (*entries[:stage], changed, *entries[stage + 1 :])
-                    yield self.space.canonical(dataclasses.replace(strategy, stage_offload=own))
+                    changed_entries = (*entries[:stage], changed, *entries[stage + 1 :])
+                    yield self.space.canonical(dataclasses.replace(strategy, stage_offload=changed_entries))
 
     def turns(self, strategy: Strategy) -> Iterator[Strategy]:
         """Yield strategies with one axis at its next choice, with the switches that a search turns on."""
@@ -178,11 +178,13 @@ def _entries_beside(
     entry: StageRecompute, layers: int, kinds: tuple[int, ...], partial: bool
 ) -> tuple[StageRecompute, ...]:
     """Return the choices of recompute one step from the present one of a stage with ``layers`` layers."""
-    found = [StageRecompute(Recompute(kind)) for kind in kinds if (kind, None) != entry]
+    entries = [StageRecompute(Recompute(kind)) for kind in kinds if (kind, None) != entry]
     if partial:
-        held = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
-        found += [StageRecompute(Recompute.FULL, count) for count in (held + 1, held - 1) if 0 < count < layers]
-    return tuple(found)
+        recomputed = entry.layers if entry.layers is not None else layers * (entry.kind == Recompute.FULL)
+        entries += [
+            StageRecompute(Recompute.FULL, count) for count in (recomputed + 1, recomputed - 1) if 0 < count < layers
+        ]
+    return tuple(entries)
 
 
 @lru_cache(maxsize=4096)
@@ -200,8 +202,8 @@ def _even(layers: int, pp: int) -> tuple[int, ...]:
     return tuple((stage + 1) * layers // pp - stage * layers // pp for stage in range(pp))
 
 
-def _one_of(found: Sequence[Value], random: "np.random.Generator", otherwise: Other) -> Value | Other:
-    return found[int(random.integers(len(found)))] if found else otherwise
+def _one_of(options: Sequence[Value], random: "np.random.Generator", otherwise: Other) -> Value | Other:
+    return options[int(random.integers(len(options)))] if options else otherwise
 
 
 def _valid(strategy: Strategy, fields: Fields) -> Iterator[Fields]:

@@ -40,17 +40,17 @@ def with_offload(
     """Return the options of stages extended by options with shares on the host: options, ``group``, seconds of a
     microbatch (including its share of the update's delay) and whether they fit, shape K each.
     """
-    own = np.array(offload_of(space.context.framework, None))
-    options = replace(options, hosted=np.tile(own, (len(options), 1)))
+    usual = np.array(offload_of(space.context.framework, None))
+    options = replace(options, hosted=np.tile(usual, (len(options), 1)))
     rows = np.flatnonzero(~fits[fastest_of(group, time_s)][group])
     if not len(rows):
         return options, group, time_s, fits
     shares = np.array(space.hosted[1][::STEP]) / EIGHTHS
     rows, away = np.repeat(rows, len(shares)), np.tile(shares, len(rows))
     more = replace(options.take(rows), hosted=np.stack((np.zeros(len(away)), away), axis=1))
-    more_s, held = _fitting(space, degree_class, more)
+    more_s, hosted = _fitting(space, degree_class, more)
     joined = options.beside(more)
-    return joined, np.r_[group, group[rows]], np.r_[time_s, more_s], np.r_[fits, held]
+    return joined, np.r_[group, group[rows]], np.r_[time_s, more_s], np.r_[fits, hosted]
 
 
 def fastest_of(group: NDArray[np.intp], time_s: Floats) -> NDArray[np.intp]:
@@ -132,14 +132,14 @@ class Planner:
         best = fastest_of(group, time_s)
         paths_s = [np.where(each < 0, np.inf, time_s[best][each]) for each in fillings.groups]
         microbatches = self.space.context.workload.global_batch / (degree_class.dp * degree_class.mbs)
-        found: dict[Strategy, float] = {}
+        steps: dict[Strategy, float] = {}
         for bound_s in _bounds(paths_s, microbatches, count)[:count]:
             path = _path(paths_s, bound_s)
             chosen = [best[each[low, high]] for each, low, high in zip(fillings.groups, path, path[1:], strict=False)]
             seconds = time_s[chosen]
             strategy = self._strategy(degree_class, options, np.array(chosen))
-            found.setdefault(strategy, float((microbatches - 1) * seconds.max() + seconds.sum()))
-        return [PlannedStrategy(strategy=strategy, pipeline_s=seconds) for strategy, seconds in found.items()]
+            steps.setdefault(strategy, float((microbatches - 1) * seconds.max() + seconds.sum()))
+        return [PlannedStrategy(strategy=strategy, pipeline_s=seconds) for strategy, seconds in steps.items()]
 
     def _strategy(self, degree_class: Strategy, options: StageOptions, chosen: NDArray[np.intp]) -> Strategy:
         layers = tuple(int(n) for n in options.end[chosen] - options.start[chosen])
@@ -200,15 +200,15 @@ def _bounds(paths_s: list[Floats], microbatches: float, count: int) -> list[floa
         return []
     values = np.unique(np.concatenate([path.ravel() for path in paths_s]))
     values = values[np.isfinite(values) & (values >= least / len(paths_s) * (1 - 1e-12))]
-    found: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     for first in range(0, len(values), BOUNDS):
         bounds = values[first : first + BOUNDS]
-        if len(found) >= count and (microbatches - 1) * bounds[0] + least >= found[count - 1][0]:
+        if len(pairs) >= count and (microbatches - 1) * bounds[0] + least >= pairs[count - 1][0]:
             break
         taken = (microbatches - 1) * bounds + _sums(paths_s, bounds)
-        found += [(float(seconds), float(bound)) for seconds, bound in zip(taken, bounds, strict=True)]
-        found = sorted(pair for pair in found if np.isfinite(pair[0]))
-    return [bound for _, bound in found]
+        pairs += [(float(seconds), float(bound)) for seconds, bound in zip(taken, bounds, strict=True)]
+        pairs = sorted(pair for pair in pairs if np.isfinite(pair[0]))
+    return [bound for _, bound in pairs]
 
 
 def _sums(paths_s: list[Floats], bounds: Floats) -> Floats:

@@ -117,8 +117,8 @@ class StepObjective:
         def choose(name: str, choices: Sequence[int]) -> int:
             if isinstance(choices, range):
                 return trial.suggest_int(name, choices[0], choices[-1])
-            words: list[Any] = words_of(name, choices_of(self.space, name, choices))
-            return answer_of(name, choices, trial.suggest_categorical(name, words))
+            texts: list[Any] = words_of(name, choices_of(self.space, name, choices))
+            return answer_of(name, choices, trial.suggest_categorical(name, texts))
 
         return self.space.build(choose)
 

@@ -50,20 +50,20 @@ def given_starts(setting: Setting, space: StagedSpace, given: tuple[str, ...]) -
     Raises:
         RequestError: a text is neither a strategy nor a file of results, or a strategy given as text breaks a law.
     """
-    found: list[Strategy] = []
+    starts: list[Strategy] = []
     notes = []
     for text in given:
         path = Path(text)
         if not (path.exists() or text.endswith(".json")):
-            found.append(space.canonical(legal_strategy(setting, text)))
+            starts.append(space.canonical(legal_strategy(setting, text)))
             continue
         strategies = [space.canonical(strategy) for strategy in _read(path)]
         kept = [s for s, keeps in zip(strategies, space.legal(strategies), strict=True) if keeps]
-        found += kept
+        starts += kept
         notes.append(f"{len(kept)} of {len(strategies)} strategies of {text} are in this space and used as starts")
-    outside = [s for s, keeps in zip(found, space.legal(found), strict=True) if not keeps]
+    outside = [s for s, keeps in zip(starts, space.legal(starts), strict=True) if not keeps]
     notes += [f"{strategy} is outside the search space and is not used as a start" for strategy in outside]
-    return [strategy for strategy in dict.fromkeys(found) if strategy not in outside], notes
+    return [strategy for strategy in dict.fromkeys(starts) if strategy not in outside], notes
 
 
 def _read(path: Path) -> list[Strategy]:
@@ -107,7 +107,7 @@ def search_stages(
     exploring = exploring or Exploring()
     _check(setting)
     space = exploring.space(setting.space())
-    if space.offload and not any(held[-1] for held in space.hosted):
+    if space.offload and not any(hosted[-1] for hosted in space.hosted):
         why = " and ".join(dict.fromkeys(immovable(setting.context)))
         raise RequestError(f"stages cannot keep tensors on the host: {why}; leave offload away from --per-stage")
     sampler, reason = sampler_named(exploring, space)
@@ -165,10 +165,12 @@ def _check(setting: Setting) -> None:
         )
 
 
-def _rows(setting: Setting, found: Exploration) -> tuple[Row, ...]:
+def _rows(setting: Setting, exploration: Exploration) -> tuple[Row, ...]:
     """Return the best strategies as rows."""
-    ranked = [_ranked(one, evaluation) for one in found.feasible if (evaluation := found.known[one]) is not None]
-    rows_of = partial(_rows_of, setting, found)
+    ranked = [
+        _ranked(one, evaluation) for one in exploration.feasible if (evaluation := exploration.known[one]) is not None
+    ]
+    rows_of = partial(_rows_of, setting, exploration)
     return folded_rows(setting, ranked, rows_of, setting.top, launchable=partial(launchable, setting.context))
 
 
@@ -177,19 +179,21 @@ def _ranked(strategy: Strategy, evaluation: Evaluation) -> Ranked:
     return Ranked(strategy, evaluation.value, float(scores.step_time_s[row]), float(scores.peak_memory_bytes[row]))
 
 
-def _rows_of(setting: Setting, found: Exploration, strategies: Sequence[Strategy]) -> tuple[Row, ...]:
+def _rows_of(setting: Setting, exploration: Exploration, strategies: Sequence[Strategy]) -> tuple[Row, ...]:
     if not strategies:
         return ()
-    return rows_from(setting.context, strategies, found.scores(strategies), usd_per_gpu_hour=setting.usd_per_gpu_hour)
+    return rows_from(
+        setting.context, strategies, exploration.scores(strategies), usd_per_gpu_hour=setting.usd_per_gpu_hour
+    )
 
 
 def _telling(on_progress: OnProgress, evaluations: int, objective: str) -> Seen:
     """Return the function that reports progress of a sampler, and its best step."""
 
     def seen(scored: int, best: float | None) -> None:
-        found = "" if best is None or objective != "throughput" else f", best {format_seconds(best)}"
+        best_text = "" if best is None or objective != "throughput" else f", best {format_seconds(best)}"
         # Samplers usually end long before their limit, which therefore says nothing about the remaining time.
-        on_progress("exploring stages", scored, 0, f"{scored:,} of at most {evaluations:,}{found}")
+        on_progress("exploring stages", scored, 0, f"{scored:,} of at most {evaluations:,}{best_text}")
 
     return seen
 
@@ -199,8 +203,8 @@ def _starts(
 ) -> Starts:
     """Return the strategies to begin with: from the flat space, or heuristics if that is too large."""
     if space.flat.size <= FLAT_ENUMERABLE:
-        found = flat_starts(flat, workers, score, on_progress)
-        return _with_shown(setting, flat, found, score) if flat.ideas else found
+        starts = flat_starts(flat, workers, score, on_progress)
+        return _with_shown(setting, flat, starts, score) if flat.ideas else starts
     strategies = tuple(heuristic_starts(space))
     remark = f"{space.flat.size:.3g} flat candidates are too many to enumerate; the search starts from heuristics"
     return Starts(strategies=strategies, piece=SliceResult(), workers="in this process", remarks=(remark,))
@@ -217,16 +221,16 @@ def _with_shown(setting: Setting, flat: Problem, starts: Starts, score: Scorer) 
 
 def _open_axes(space: StagedSpace) -> list[str]:
     """Describe the settings that may differ between stages."""
-    words = [f"boundaries of stages within {space.reach} layers"] if space.reach else []
-    words += ["recompute of every stage"] if space.recompute else []
-    words += ["tp of the second half of the stages"] if space.halves else []
-    return words + (["what each stage keeps on the host"] if space.offload else [])
+    axes = [f"boundaries of stages within {space.reach} layers"] if space.reach else []
+    axes += ["recompute of every stage"] if space.recompute else []
+    axes += ["tp of the second half of the stages"] if space.halves else []
+    return axes + (["what each stage keeps on the host"] if space.offload else [])
 
 
-def _counts(space: StagedSpace, starts: Starts, found: Exploration) -> SpaceCounts:
+def _counts(space: StagedSpace, starts: Starts, exploration: Exploration) -> SpaceCounts:
     """Count the searched candidates: the flat space, and the sampler's strategies beyond it."""
     enumerated = starts.piece.enumerated > 0
-    beyond = {s: e for s, e in found.known.items() if not enumerated or _staged(s)}
+    beyond = {s: e for s, e in exploration.known.items() if not enumerated or _staged(s)}
     illegal = sum(evaluation is None for evaluation in beyond.values())
     fitting = sum(evaluation is not None and evaluation.fits for evaluation in beyond.values())
     rejected = dict(starts.piece.rejected)
@@ -246,11 +250,13 @@ def _staged(strategy: Strategy) -> bool:
     return strategy.layers_per_stage is not None or strategy.stage_choices is not None
 
 
-def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, found: Exploration) -> list[str]:
+def _notes(name: str, reason: str, space: StagedSpace, starts: Starts, exploration: Exploration) -> list[str]:
     """Describe the work of the sampler and its gain over the flat space."""
-    notes = [f"sampler {name} ({reason}): {found.scored:,} strategies scored, stopped because {found.stopped}"]
+    notes = [
+        f"sampler {name} ({reason}): {exploration.scored:,} strategies scored, stopped because {exploration.stopped}"
+    ]
     flat = starts.piece.best
-    best = found.known[found.feasible[0]] if found.feasible else None
+    best = exploration.known[exploration.feasible[0]] if exploration.feasible else None
     if flat is not None and len(flat) and best is not None:
         # The first differing key is the gain.
         pairs = [(float(before), after) for before, after in zip(flat.keys[:, 0], best.keys, strict=True)]

@@ -43,12 +43,12 @@ def best_around(judge: Judge, start: Start, within_s: float) -> Judged | None:
     for _ in range(ROUNDS):
         before, now = best, flat.variation if best is None else best.variation
         looked = (judge.fit(option) for option in _options(judge.context, now))
-        fitted = {found.variation: found for found in looked if found is not None}
+        fitted = {judged.variation: judged for judged in looked if judged is not None}
         fitted.pop(now, None)
-        for found in sorted(fitted.values(), key=lambda each: each.rough_s)[:PLAYED]:
-            if found.rough_s * off > least_s * SLACK:
+        for judged in sorted(fitted.values(), key=lambda each: each.rough_s)[:PLAYED]:
+            if judged.rough_s * off > least_s * SLACK:
                 break
-            played = judge.play(found)
+            played = judge.play(judged)
             if played is not None and played.step_s < least_s:
                 best, least_s = played, played.step_s
         if best is before:

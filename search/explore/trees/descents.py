@@ -96,5 +96,5 @@ def check_objective(objective: str) -> None:
         )
 
 
-def _device_seconds(found: TreeRow) -> float:
-    return found.row.step_time_s * found.row.gpus
+def _device_seconds(row: TreeRow) -> float:
+    return row.row.step_time_s * row.row.gpus

@@ -38,8 +38,8 @@ def best_hosted(setting: Setting, score: Scorer) -> Hosted | None:
     if piece.best is None or not len(piece.best):
         return None
     judge, host = Judge(context), context.framework.host_tensors
-    found = (judge.fit(Variation(strategy=one, host=host)) for one in strategies_at(space, piece.best.index))
-    fitted = sorted(filter(None, found), key=lambda each: each.rough_s * each.variation.strategy.devices)
+    judged = (judge.fit(Variation(strategy=one, host=host)) for one in strategies_at(space, piece.best.index))
+    fitted = sorted(filter(None, judged), key=lambda each: each.rough_s * each.variation.strategy.devices)
     best = next(filter(None, map(judge.play, fitted)), None)
     if best is None:
         return None

@@ -152,49 +152,49 @@ class Judge:
         assignment = assign_tree(context, strategies)
         return LegalTree(variation=variation, strategies=strategies, assignment=assignment)
 
-    def _costed(self, found: LegalTree | None) -> FittingTree | None:
-        if found is None:
+    def _costed(self, tree: LegalTree | None) -> FittingTree | None:
+        if tree is None:
             return None
         try:
-            costs = step_costs(found.assignment)
+            costs = step_costs(tree.assignment)
         except RequestError:  # no rule for an operator, link or precision: flat rows report the error
             return None
         return FittingTree(
-            variation=found.variation,
-            strategies=found.strategies,
-            assignment=found.assignment,
+            variation=tree.variation,
+            strategies=tree.strategies,
+            assignment=tree.assignment,
             costs=costs,
             rough_s=rough_step_s(costs),
         )
 
     def _fitting(self, variation: Variation) -> LegalTree | None:
-        found = self._legal(variation)
+        tree = self._legal(variation)
         for _ in range(TURNS):
-            if found is None:
+            if tree is None:
                 return None
-            peaks = found.peaks_bytes()
+            peaks = tree.peaks_bytes()
             over = peaks - self.context.memory_limit_bytes
             if np.all(over <= 0):
                 # A module without recompute is omitted.
-                nothing = replace(found.variation, recomputed=(), module="")
-                return found if any(found.variation.recomputed) else replace(found, variation=nothing)
+                nothing = replace(tree.variation, recomputed=(), module="")
+                return tree if any(tree.variation.recomputed) else replace(tree, variation=nothing)
             if _recomputes_all(variation):
                 return None
-            found = self._more(found, peaks, {int(stage): float(over[stage]) for stage in np.flatnonzero(over > 0)})
+            tree = self._more(tree, peaks, {int(stage): float(over[stage]) for stage in np.flatnonzero(over > 0)})
         return None
 
-    def _more(self, found: LegalTree, peaks: Floats, over: dict[int, float]) -> LegalTree | None:
+    def _more(self, tree: LegalTree, peaks: Floats, over: dict[int, float]) -> LegalTree | None:
         """Return a variation with more recomputed layers on pipeline ranks that exceed memory by ``over`` bytes at
         their ``peaks``; None without more layers.
         """
-        variation = found.variation
+        variation = tree.variation
         most = [len(layers_of(stage)) for stage in varied_tree(self.context, variation).children]
         now = list(variation.recomputed or [0] * len(most))
         least = self._least_peaks(replace(variation, recomputed=tuple(most)))
         if least is None:
             return None
         for device, bytes_over in over.items():
-            chunks = [chunk for chunk, rank in enumerate(found.strategies.tree.rank_of_stage) if rank == device]
+            chunks = [chunk for chunk, rank in enumerate(tree.strategies.tree.rank_of_stage) if rank == device]
             left = sum(most[chunk] - now[chunk] for chunk in chunks)
             freed = float(peaks[device] - least[device])
             if freed < bytes_over:
@@ -207,8 +207,8 @@ class Judge:
     def _least_peaks(self, every: Variation) -> Floats | None:
         """Return the peaks of a variation with every layer recomputed, None if it breaks a law."""
         if every not in self.leanest:
-            found = self._legal(every)
-            self.leanest[every] = None if found is None else found.peaks_bytes()
+            tree = self._legal(every)
+            self.leanest[every] = None if tree is None else tree.peaks_bytes()
         return self.leanest[every]
 
 

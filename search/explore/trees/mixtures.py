@@ -108,22 +108,22 @@ def _runs(model: GraphModel) -> list[tuple[Operator, ...]]:
 
 def _others(context: GraphContext, split: Split) -> list[Split]:
     """Return the alternative splits of a run: in two parts, over a node and over all devices."""
-    devices, found = split.devices, [Split(replicas=split.devices)]
+    devices, splits = split.devices, [Split(replicas=split.devices)]
     node = context.cluster.devices_per_node
     for parts in divisors(devices)[1:]:
         if parts not in (2, node, devices):
             continue
         replicas = devices // parts
-        found += [Split(replicas=replicas, mode=mode, parts=parts) for mode in (Mode.FILTER, Mode.CHANNEL)]
+        splits += [Split(replicas=replicas, mode=mode, parts=parts) for mode in (Mode.FILTER, Mode.CHANNEL)]
         wide = sorted(grids(parts, context.model.input[1:]), key=lambda grid: (max(grid), grid))[:1]
-        found += [Split(replicas=replicas, mode=Mode.SPATIAL, parts=parts, grid=grid) for grid in wide]
+        splits += [Split(replicas=replicas, mode=Mode.SPATIAL, parts=parts, grid=grid) for grid in wide]
     batch = context.batch(devices)
-    return [one for one in found if one != split and batch % one.replicas == 0]
+    return [one for one in splits if one != split and batch % one.replicas == 0]
 
 
 def _descend(context: GraphContext, evaluated: _Evaluated, start: Split) -> tuple[Mixture, tuple[str, ...]]:
     """Return the best mixture after a pass over all runs and their splits, and its changes."""
-    best, words = Mixture(default=start, layers=()), list[str]()
+    best, changes = Mixture(default=start, layers=()), list[str]()
     fastest = evaluated.step_s(best)
     for run in reversed(_runs(context.model)):  # the last layers have most weights
         chosen: Split | None = None
@@ -134,8 +134,8 @@ def _descend(context: GraphContext, evaluated: _Evaluated, start: Split) -> tupl
                 fastest, chosen = step_s, split
         if chosen is not None:
             best = _with(best, run, chosen)
-            words.append(f"{_name(run)} {chosen}")
-    return best, tuple(words)
+            changes.append(f"{_name(run)} {chosen}")
+    return best, tuple(changes)
 
 
 def _with(mixture: Mixture, run: Sequence[Operator], split: Split) -> Mixture:
@@ -149,10 +149,10 @@ def _name(run: Sequence[Operator]) -> str:
 
 
 def _tree_row(
-    setting: Setting[GraphContext], evaluated: _Evaluated, start: Row[Split], found: tuple[Mixture, tuple[str, ...]]
+    setting: Setting[GraphContext], evaluated: _Evaluated, start: Row[Split], best: tuple[Mixture, tuple[str, ...]]
 ) -> TreeRow | None:
     """Return a mixture as a row; None if it does not fit or is not faster at the event level."""
-    mixture, changes = found
+    mixture, changes = best
     if not changes:
         return None
     context, kind = setting.context, OPERATOR_GRAPHS

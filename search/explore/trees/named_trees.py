@@ -139,7 +139,7 @@ def _stage(context: Context, stage: Stage, strategies: TreeStrategies, number: i
 
 def with_flags(strategy: Strategy) -> str:
     """Return the flags for running a tree with the switches of a flat strategy; "" without switches."""
-    return " ".join(f"--with {words}" for words in names_of(strategy.software))
+    return " ".join(f"--with {setting}" for setting in names_of(strategy.software))
 
 
 def write_tree(setting: Setting[AnyContext], strategy: str, path: Path) -> None:
@@ -150,9 +150,10 @@ def write_tree(setting: Setting[AnyContext], strategy: str, path: Path) -> None:
     """
     legal = legal_strategy(setting, strategy)
     if isinstance(legal, Strategy) and legal.software:
-        words = "+".join(names_of(legal.software))
+        settings = "+".join(names_of(legal.software))
         raise RequestError(
-            f"a tree says nothing of the software; leave with={words} out of the strategy and add {with_flags(legal)}"
+            f"a tree says nothing of the software; leave with={settings} out of the strategy and "
+            f"add {with_flags(legal)}"
         )
     tree = kind_of(setting.context).tree(setting.context, legal)
     write_text(path, f"# {legal}\n# of {setting.context.model.name}\n{tree_yaml(tree)}")

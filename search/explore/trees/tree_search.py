@@ -64,8 +64,8 @@ def search_trees(
     judge.seen = descents.say
 
     def descend(start: Start) -> TreeRow | None:
-        found = best_around(judge, start, _worth_s(rows, start.strategy))
-        row = None if found is None else _row(setting, start, found)
+        judged = best_around(judge, start, _worth_s(rows, start.strategy))
+        row = None if judged is None else _row(setting, start, judged)
         return row if row is not None and row.changes and (row.gain is None or row.gain >= LEAST) else None
 
     return descents.search(lambda: _starts(rows, setting, starts, workers or IN_THIS_PROCESS, on_progress), descend)
@@ -84,13 +84,13 @@ def _starts(
     memory or with optimizer states in host memory.
     """
     steps = {row.strategy: row.step_time_s for row in rows if row.fits}
-    found = [Start(one, steps[one]) for one in _of_different_shape(list(steps), count)]
-    known = {_shape(start.strategy) for start in found}
+    starts = [Start(one, steps[one]) for one in _of_different_shape(list(steps), count)]
+    known = {_shape(start.strategy) for start in starts}
     for others in (_almost_fitting(setting, workers, on_progress), _if_hosted(setting, workers, on_progress)):
         more = list(_of_different_shape([one for one in others if _shape(one) not in known], count))
-        found += [Start(one, steps.get(one)) for one in more]
+        starts += [Start(one, steps.get(one)) for one in more]
         known |= set(map(_shape, more))
-    return found
+    return starts
 
 
 def _almost_fitting(setting: Setting, workers: Choice, on_progress: OnProgress | None) -> list[Strategy]:
@@ -103,16 +103,16 @@ def _almost_fitting(setting: Setting, workers: Choice, on_progress: OnProgress |
         return []
     problem = Problem(space=space, objective=setting.objective, top=LENIENT)
     progress = enumeration_progress(on_progress, "searching what almost fits", space.size)
-    found = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN), progress=progress)[0])
-    if not found:
+    strategies = strategies_of(space, search_with(problem, workers, score=Lenient(margin=MARGIN), progress=progress)[0])
+    if not strategies:
         return []
-    as_is = score(context, table_of(found))
-    again = score(context, table_of([replace(one, recompute=Recompute.FULL) for one in found]))
+    as_is = score(context, table_of(strategies))
+    recomputed = score(context, table_of([replace(one, recompute=Recompute.FULL) for one in strategies]))
     missing = as_is.peak_memory_bytes - as_is.limits(context)
-    share = np.clip(missing / np.maximum(as_is.peak_memory_bytes - again.peak_memory_bytes, 1.0), 0.0, 1.0)
-    step_s = as_is.step_time_s + share * (again.step_time_s - as_is.step_time_s)
+    share = np.clip(missing / np.maximum(as_is.peak_memory_bytes - recomputed.peak_memory_bytes, 1.0), 0.0, 1.0)
+    step_s = as_is.step_time_s + share * (recomputed.step_time_s - as_is.step_time_s)
     promising = np.argsort(step_s, kind="stable")
-    return [found[place] for place in promising if again.fits[place] and not as_is.fits[place]]
+    return [strategies[place] for place in promising if recomputed.fits[place] and not as_is.fits[place]]
 
 
 def _if_hosted(setting: Setting, workers: Choice, on_progress: OnProgress | None) -> Sequence[Strategy]:
@@ -149,21 +149,21 @@ def _shape(strategy: Strategy) -> Strategy:
     )
 
 
-def _row(setting: Setting, start: Start, found: Judged) -> TreeRow:
+def _row(setting: Setting, start: Start, judged: Judged) -> TreeRow:
     """Return the row of a tree."""
     return TreeRow(
-        row=row_of(setting, found),
+        row=row_of(setting, judged),
         start=str(start.strategy),
         start_s=start.step_s,
-        changes=found.variation.changes,
-        yaml=tree_text(setting.context, found.variation),
+        changes=judged.variation.changes,
+        yaml=tree_text(setting.context, judged.variation),
     )
 
 
-def row_of(setting: Setting, found: Judged) -> Row:
+def row_of(setting: Setting, judged: Judged) -> Row:
     """Return the figures of a feasible tree, named by its strategy and its differences."""
-    name = " + ".join((str(found.variation.strategy), *found.variation.changes))
-    return row_of_tree(setting, found.strategies, name, found.scores)
+    name = " + ".join((str(judged.variation.strategy), *judged.variation.changes))
+    return row_of_tree(setting, judged.strategies, name, judged.scores)
 
 
 def tree_text(context: Context, variation: Variation) -> str:

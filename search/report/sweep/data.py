@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.search.board.sweeps import STATUSES, SweepFolder, SweptSearch
-from forerun.search.files.fields import finite
 from forerun.search.order.objectives import objective_named, rate_of
 from forerun.search.request.scorer import OnProgress
 from forerun.spaces.errors import RequestError
+from forerun.spaces.fields import finite
 from forerun.spaces.units import format_count
 
 Plain = Mapping[str, Any]
@@ -71,11 +71,13 @@ def sweep_data(sweep: SweepFolder, on_progress: OnProgress | None = None) -> Swe
 
 
 def _data(sweep: SweepFolder, ended: Sequence[SweptSearch]) -> SweepData:
-    found = [search for search in ended if search.record.get("rows")]
-    if not found:
+    successful = [search for search in ended if search.record.get("rows")]
+    if not successful:
         raise RequestError(f"no search of {sweep.folder} has found anything: {_counts(ended)}")
-    kept = _kept([len(search.record["rows"]) for search in found])
-    lines = [(search, row) for search, count in zip(found, kept, strict=True) for row in search.record["rows"][:count]]
+    kept = _kept([len(search.record["rows"]) for search in successful])
+    lines = [
+        (search, row) for search, count in zip(successful, kept, strict=True) for row in search.record["rows"][:count]
+    ]
     order = objective_named(sweep.objective).across
     lines.sort(key=lambda line: (order(line[1]), line[0].number))
     rows = [row for _, row in lines]
@@ -92,14 +94,14 @@ def _data(sweep: SweepFolder, ended: Sequence[SweptSearch]) -> SweepData:
         searches=len(sweep.pieces),
         ended=_counts(ended),
         unfinished=len(sweep.pieces) - len(ended),
-        rows=sum(len(search.record["rows"]) for search in found),
+        rows=sum(len(search.record["rows"]) for search in successful),
         measures=measures,
         asked=_asked([piece["request"] for piece in sweep.pieces]),
         columns=columns,
         parts={"step": _parts(rows, "breakdown_s"), "memory": _parts(rows, "memory_gib")},
         told={
             search.number: {"why": str(search.record["why"]), "notes": list(map(str, search.record["notes"]))}
-            for search in found[:MOST_TOLD]
+            for search in successful[:MOST_TOLD]
         },
         nothing=[
             (search.number, str(search.record["status"]), str(search.record.get("message", "")).split("\n")[0])
@@ -160,8 +162,8 @@ def _measure(key: str, title: str, meaning: str, better: str, value: Callable[[P
 
 def _whole(row: Plain, name: str) -> float | None:
     """Return a figure of the whole training, including interruptions if the request counts them."""
-    found: float | None = (row.get("goodput") or {}).get(name, row.get(name))
-    return found
+    figure: float | None = (row.get("goodput") or {}).get(name, row.get(name))
+    return figure
 
 
 def _gpu_hours(row: Plain) -> float | None:
@@ -206,7 +208,7 @@ def _limits(request: Plain) -> str:
         "oom_risk": "OOM risk",
         "goodput": "goodput",
     }
-    parts = [f"{request[name]} {told}".strip() for name, told in names.items() if request.get(name) is not None]
+    parts = [f"{request[name]} {unit}".strip() for name, unit in names.items() if request.get(name) is not None]
     return ", ".join(parts) or "none"
 
 

@@ -148,10 +148,10 @@ def _best(data: SweepData, rows: Sequence[int], measure: Measure) -> Safe:
     best = (max if measure.better == "more" else min)(known, key=lambda row: column[row])
     search = data.columns["search"][best]
     where = [data.asked[name][search - 1] for name in ("cluster", "framework", "limits") if name in data.asked]
-    told = f"{number(column[best])} {measure.title}: {data.columns['gpus'][best]:,} GPUs, {', '.join(where)}"
+    text = f"{number(column[best])} {measure.title}: {data.columns['gpus'][best]:,} GPUs, {', '.join(where)}"
     marks = tag("small", data.columns["marks"][best]) if data.columns["marks"][best] else None
     link = tag("a", tag("code", data.columns["strategy"][best]), href=f"#search-{search}")
-    return tag("td", told, tag("br"), link, marks)
+    return tag("td", text, tag("br"), link, marks)
 
 
 def _form(data: SweepData) -> Safe:
