@@ -8,7 +8,7 @@ from forerun.search.request.setting import Setting
 from forerun.spaces.errors import RequestError
 from forerun.spaces.frameworks import all_switches, framework_names, load_framework, switched
 from forerun.spaces.frameworks.hardware import device_kinds
-from forerun.spaces.frameworks.switches import on_devices
+from forerun.spaces.frameworks.switches import available, on_devices
 from forerun.spaces.strategies import Context
 
 
@@ -53,7 +53,7 @@ def with_switches(setting: Setting, switches: Mapping[str, str]) -> Setting | No
     """
     context = setting.context
     for name, value in switches.items():
-        if all_switches()[name].support(context.framework) is None or dict(context.framework.switches)[name] == value:
+        if available(context.framework).get(name, value) == value:
             return None
     try:
         framework = switched(context.framework, {**setting.request.switches, **switches})

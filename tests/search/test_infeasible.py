@@ -56,6 +56,13 @@ def test_a_switch_that_makes_room_is_named() -> None:
     assert fix.row.step_time_s >= search("qwen2.5-7b", **request, switches={name: "on"}).rows[0].step_time_s
 
 
+def test_a_release_that_lacks_a_switch_is_offered_others() -> None:
+    request = {"cluster": "dgx-h100", "global_batch": 8, "seq_len": 2**20, "framework": "megatron-lm@0.10", "gpus": 8}
+    changes = [fix.change for fix in fail("llama3-8b", **request).diagnosis.fixes]
+
+    assert changes and not [change for change in changes if change.startswith("--with activation-offload")]
+
+
 @pytest.mark.parametrize(
     "command",
     [
