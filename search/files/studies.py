@@ -6,6 +6,7 @@ A trial is one strategy. Its parameters are the choices of its axes in the terms
 
 import os
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ STRATEGY = "strategy"
 """Attribute of a trial with its strategy as text."""
 MEMORY, LAWS = "memory", "laws"
 """Constraints of a trial, feasible at or below zero: GiB above the limit of the device, and broken laws."""
+
+CREATED_S = 0.5
+"""Seconds in which another process creates the tables of a new database."""
 
 
 def open_storage(text: str) -> Any:
@@ -43,7 +47,7 @@ def open_storage(text: str) -> Any:
         raise RequestError("--storage names a file, or a URL with its scheme, like mysql://USER@HOST/DATABASE")
     try:
         if "://" in text:
-            return optuna.storages.RDBStorage(text)
+            return _database(text)
         folder = os.path.dirname(os.path.abspath(text))
         if not os.path.isdir(folder):
             raise FileNotFoundError(f"no such folder: {folder}")
@@ -53,6 +57,17 @@ def open_storage(text: str) -> Any:
             f"the storage {without_secrets(text)} cannot be opened: {reason(error, text)}; name a file, or a URL like "
             "sqlite:///studies.db"
         ) from None
+
+
+def _database(url: str) -> Any:
+    """Open a database; a second attempt finds the tables that another process was creating during the first."""
+    import optuna
+
+    try:
+        return optuna.storages.RDBStorage(url)
+    except Exception:
+        time.sleep(CREATED_S)
+        return optuna.storages.RDBStorage(url)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ import pytest
 from forerun.search.explore.samplers.driver import StopConditions, evaluate, explore
 from forerun.search.explore.samplers.local_sampler import LocalSampler
 from forerun.search.explore.samplers.stored_sampler import StoredSampler
+from forerun.search.files import studies
+from forerun.search.files.studies import open_storage
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
@@ -91,3 +93,21 @@ def test_a_damaged_storage_is_one_sentence(damage: bytes, space: StagedSpace, st
         assert "storage" in str(error) and "\n" not in str(error)
     else:
         assert not damage or path.stat().st_size > len(damage)  # an empty file is a new storage
+
+
+def test_tables_that_another_process_creates_meanwhile_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    import optuna
+
+    calls = list[str]()
+
+    def opened(url: str) -> str:
+        calls.append(url)
+        if len(calls) == 1:
+            raise RuntimeError("table studies already exists")
+        return "opened"
+
+    monkeypatch.setattr(optuna.storages, "RDBStorage", opened)
+    monkeypatch.setattr(studies, "CREATED_S", 0.0)
+
+    assert open_storage("sqlite:///new.db") == "opened"
+    assert calls == ["sqlite:///new.db"] * 2
