@@ -70,7 +70,8 @@ def jobs(folder: Path) -> list[Job]:
     )  # fmt: skip
 
     def out(at: Path) -> dict[str, bytes]:
-        return contents(at / "out")
+        own = str(at).encode()  # batch scripts name the folder that they are in
+        return {name: data.replace(own, b"{folder}") for name, data in contents(at / "out").items()}
 
     def one(at: Path) -> dict[str, bytes]:
         path = at / "out.yaml"
