@@ -47,6 +47,9 @@ class Pipelines:
     """Pipeline ranks."""
     memory: StageMemory
     """Activations, [R, S]."""
+    idle_s: tuple[Floats, Floats]
+    """Idle seconds of the first stage before its last virtual stage first runs, and after the last backward pass of
+    that virtual stage."""
     loops: Loops | None = None
     """Virtual stages one by one; None where every device has one."""
 
@@ -120,8 +123,17 @@ class _Replicated:
     """Idle time per microbatch by which transfers between stages exceed passes."""
     share: Floats
     """Share of one virtual stage in its rank."""
-    others: Floats
-    """Microbatches of all rounds of virtual stages except one."""
+    group: Floats
+    """Microbatches that reach a virtual stage of a device before its next one; 1 where it has one virtual stage."""
+    fills_s: Floats
+    """Idle time of the first stage before its last virtual stage first runs."""
+    drains_s: Floats
+    """Idle time of the first stage after the last backward pass of that virtual stage."""
+
+    @property
+    def others(self) -> Floats:
+        """Microbatches [N] of all rounds of virtual stages except one."""
+        return (1 - self.share) * self.group
 
     def interleaved(self, some: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return the rows of ``some`` with one virtual stage per rank, and the rows with several."""
@@ -158,6 +170,7 @@ def _time(
     profile = context.framework
     crossed_s, idle_s = exposed_p2p_s(pipelines.time, key, p2p_s)
     microbatches, rounds_share = pipelines.microbatches[key], 1 / pipelines.time.rounds
+    fills_s, drains_s = (one[key] for one in pipelines.idle_s)
     these = _Replicated(
         context=context,
         pipelines=pipelines,
@@ -172,7 +185,9 @@ def _time(
         gather_s=replicas.gather_s[replica],
         wait_s=idle_s / microbatches,
         share=rounds_share[key],
-        others=((1 - rounds_share) * pipelines.time.group)[key],
+        group=np.where(rounds_share < 1, pipelines.time.group, 1.0)[key],
+        fills_s=fills_s,
+        drains_s=drains_s,
     )
     traffic = _replica_traffic(these, idle_s)
     time_s = {name: values[key] for name, values in pipelines.parts_s.items()}
@@ -212,22 +227,26 @@ def _hidden_reduction(these: _Replicated, pace_s: Floats) -> tuple[Floats, Float
         pace_s - these.pipelines.before_gradients_s[these.key],
         these.pipelines.gradient_pass_s[these.key],
         these.backward_s,
+        these.drains_s,
     )
 
 
 def _hidden_gather(these: _Replicated, pace_s: Floats, idle_s: Floats, reduce_hides_s: Floats) -> tuple[Floats, Floats]:
     """Compute the hidden seconds of one gather per step, and its seconds during passes."""
-    # Time that hides the reduction cannot hide the gather: window = pipeline + idle + (r - 1) passes - hidden
-    # reduction, with r the seconds of traffic hidden by one second of passes.
+    # Time that hides the reduction cannot hide the gather: window = pipeline + idle + (r - 1) passes + preparation of
+    # microbatches - hidden reduction, with r the seconds of traffic hidden by one second of passes. The host prepares
+    # one microbatch before the first pass, and all of a group before the first pass of the last virtual stage.
     time, hidden_per_s = these.pipelines.time, these.context.overlap.hidden_per_s
-    passes_s = these.microbatches * (these.forward_s + these.backward_s)
-    window_s = time.total_s[these.key] + idle_s + passes_s * (hidden_per_s - 1) - reduce_hides_s
+    prepares_s = these.context.framework.host_microbatch_s
+    more_s = (these.forward_s + these.backward_s) * (hidden_per_s - 1) + prepares_s
+    window_s = time.total_s[these.key] + idle_s + these.microbatches * more_s - reduce_hides_s
     hidden_s, beside_s = _hidden(
         these,
         these.context.framework.overlap_parameters * these.gather_s,
-        pace_s - these.backward_s,
+        pace_s - these.backward_s + prepares_s,
         these.forward_s,
         these.forward_s,
+        these.fills_s + (these.group - these.share) * prepares_s,
     )
     hidden_s = np.minimum(hidden_s, window_s)
     return hidden_s, np.minimum(hidden_s, beside_s)
@@ -311,25 +330,25 @@ def _crossing_lost_s(overlap: Overlap, crossed: Floats, traffic_s: Floats, backw
 
 
 def _hidden(
-    these: _Replicated, traffic_s: Floats, window_s: Floats, own_s: Floats, pass_s: Floats
+    these: _Replicated, traffic_s: Floats, window_s: Floats, own_s: Floats, pass_s: Floats, idle_s: Floats
 ) -> tuple[Floats, Floats]:
     """Compute the hidden seconds of traffic of all parameters, and its seconds during passes, [N].
 
     ``traffic_s``: traffic of all parameters. ``window_s``: overlap window of the last (or first) virtual stage,
-    including ``own_s`` seconds of passes. ``pass_s``: passes of one microbatch. Idle time hides traffic of its own
-    length without a slowdown.
+    including ``own_s`` seconds of passes. ``pass_s``: passes of one microbatch; ``idle_s``: idle time between the
+    farthest virtual stage and that window. Idle time hides traffic of its own length without a slowdown.
     """
     # Each of v virtual stages has the share a = 1 / v of the traffic T. The one with the shortest window W (own passes
     # o, at rate r = hidden_per_s: W' = W + o (r - 1)) exposes a (T - W'). The farthest one also has the other rounds, q
-    # microbatches of passes p and waits w, and exposes T - a W' - q (w + r p). The larger exposure decides; stages in
-    # between have longer windows than the first. Traffic during passes is the hidden traffic less the idle part of the
-    # windows.
+    # microbatches of passes p and waits w, and idle time i; it exposes T - a W' - q (w + r p) - i. The larger exposure
+    # decides; stages in between have longer windows than the first. Traffic during passes is the hidden traffic less
+    # the idle part of the windows.
     share, others, wait_s = these.share, these.others, these.wait_s
     more = these.context.overlap.hidden_per_s - 1
     # A stage that ends first may have longer passes than the pacing stage of the window; they still count in full.
     window_s = np.maximum(window_s, own_s)
     whole_s = window_s + own_s * more
     alone = (traffic_s - whole_s) * share
-    farthest = traffic_s - whole_s * share - others * (pass_s + wait_s + pass_s * more)
+    farthest = traffic_s - whole_s * share - others * (pass_s + wait_s + pass_s * more) - idle_s
     hidden = traffic_s - np.maximum(np.maximum(alone, farthest), 0.0)
-    return hidden, np.maximum(hidden - (window_s - own_s) * share - others * wait_s, 0.0)
+    return hidden, np.maximum(hidden - (window_s - own_s) * share - others * wait_s - idle_s, 0.0)

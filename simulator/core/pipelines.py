@@ -106,6 +106,7 @@ def pipelines_of(
         passes=passes,
         crossed=crossed_ranks(these.schedule, these.pp),
         loops=looped_passes(stages, passes, time.rounds, time.group, context.overlap.hidden_per_s),
+        idle_s=_idle_s(these, stages),
         microbatches=these.microbatches,
         pp=these.pp,
         memory=_activations(these),
@@ -233,6 +234,14 @@ def _interleaved_s(these: _Candidates, some: NDArray[np.intp]) -> Floats:
     seconds = path_seconds(paths, np.maximum(forward_s, host_s), np.maximum(backward_s, host_back_s), once_s, groups)
     # Host time per microbatch is added to every step.
     return seconds - once_s * these.microbatches[some]
+
+
+def _idle_s(these: _Candidates, stages: StageTimes) -> tuple[Floats, Floats]:
+    """Compute the first stage's idle seconds [S] while a pipeline of unequal virtual stages fills and drains."""
+    if these.plans.paths is None:
+        return np.zeros(len(these.plan)), np.zeros(len(these.plan))
+    fills, drains = these.plans.paths.idle[:, these.plan]
+    return fills * stages.forward_s[0], drains * stages.backward_s[0]
 
 
 def _vee_passes(these: _Candidates, some: NDArray[np.intp]) -> VeePasses:

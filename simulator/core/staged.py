@@ -70,6 +70,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         microbatches=count,
         pp=pp,
         memory=passes.memory,
+        idle_s=(np.zeros_like(pp), np.zeros_like(pp)),
     )
     replicas = stage_replicas(context, rows, passes)
     p2p_s = _mean_p2p_s(context, time, pp, stage_p2p_s(context, rows))

@@ -45,10 +45,15 @@ class InterleavedPaths:
     """Blocks of each content: [contents, kinds of block, P]."""
     prepared: Floats
     """Number of microbatches prepared by the host on the path: [rates, simulated groups and one repetition, P]."""
+    idle: Floats
+    """Idle time of the first device while the pipeline fills and drains, relative to its forward and backward passes of
+    a microbatch (``_Step.idle``): [2, P]."""
 
     def columns(self, plans: NDArray[np.intp]) -> "InterleavedPaths":
         """Return the paths of some plans, possibly repeated."""
-        return InterleavedPaths(self.passes[..., plans], self.held[..., plans], self.prepared[..., plans])
+        return InterleavedPaths(
+            self.passes[..., plans], self.held[..., plans], self.prepared[..., plans], self.idle[:, plans]
+        )
 
 
 Plan = tuple[tuple[tuple[float, ...], ...], int]
@@ -78,10 +83,10 @@ def interleaved_paths(
             forward = np.stack([np.asarray(blocks) @ units[kind] for kind, _, _ in RATES])
             takes = np.concatenate([forward, forward * backward], axis=1)
             steps += [_Step(pp, groups * pp, takes, prepares, ahead) for groups in PLAYED]
-        paths = _longest(steps)
+        paths, idle = _longest(steps)
         for place, (blocks, _) in enumerate(batch):
             columns = slice(place * len(PLAYED), (place + 1) * len(PLAYED))
-            paths_of.append(_counted(blocks, steps[columns], paths[columns]))
+            paths_of.append(_counted(blocks, steps[columns], paths[columns], idle[columns][-1]))
     return paths_of
 
 
@@ -101,9 +106,9 @@ def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:
 
 
 def _counted(
-    blocks: Sequence[tuple[float, ...]], steps: Sequence["_Step"], paths: Sequence[list[Path]]
+    blocks: Sequence[tuple[float, ...]], steps: Sequence["_Step"], paths: Sequence[list[Path]], idle: Floats
 ) -> InterleavedPaths:
-    """Return the path of each step of a plan, by rate, as numbers of passes."""
+    """Return the path of each step of a plan, by rate, as numbers of passes; ``idle``: see ``InterleavedPaths``."""
     contents = list(dict.fromkeys(blocks))
     of_chunk = np.array([contents.index(held) for held in blocks])
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, len(contents), 1))
@@ -116,7 +121,7 @@ def _counted(
             counts = np.bincount(back * len(contents) + of_chunk[chunk], minlength=2 * len(contents))
             passes[rate, place, :, :, 0] = counts.reshape(2, -1)
             prepared[rate, place] = step.prepared(path).sum()
-    return InterleavedPaths(passes, np.asarray(contents)[:, :, None], prepared)
+    return InterleavedPaths(passes, np.asarray(contents)[:, :, None], prepared, idle[:, None])
 
 
 def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> InterleavedPaths:
@@ -124,12 +129,13 @@ def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> Int
     most = max((len(one.held) for one in paths.values()), default=0)
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, most, plans))
     held = np.zeros((most, kinds, plans))
-    prepared = np.zeros((len(RATES), len(PLAYED) + 1, plans))
+    prepared, idle = np.zeros((len(RATES), len(PLAYED) + 1, plans)), np.zeros((2, plans))
     for column, one in paths.items():
         prepared[..., column] = one.prepared[..., 0]
         passes[..., : len(one.held), column] = one.passes[..., 0]
         held[: len(one.held), :, column] = one.held[..., 0]
-    return InterleavedPaths(passes, held, prepared)
+        idle[:, column] = one.idle[:, 0]
+    return InterleavedPaths(passes, held, prepared, idle)
 
 
 def path_seconds(
@@ -207,6 +213,24 @@ class _Step:
         prepared: NDArray[np.bool_] = (chunk < self.pp) & (np.append(device[1:], 0) == device)
         return prepared
 
+    def idle(self, ends: Floats) -> Floats:
+        """Return the idle time of the first device before and after its last virtual stage runs.
+
+        The times are relative to the device's forward and backward passes of a microbatch. ``ends``: end of every pass
+        by the first rate.
+        """
+        forward, backward = self.takes[0].reshape(2, -1)[:, :: self.pp]
+        last = self.chunks - self.pp
+        fills = ends[last * self.microbatches] - forward[-1]
+        drains = ends.max() - ends[(self.chunks + last + 1) * self.microbatches - 1]
+        return np.maximum(
+            [
+                (fills - self.pp * forward[:-1].sum()) / forward.sum(),
+                (drains - self.pp * backward[:-1].sum()) / backward.sum(),
+            ],
+            0.0,
+        )
+
     def turn(self, path: Path, rate: int) -> Path:
         """Return the longest part of a path that ends where it started, one group of microbatches later.
 
@@ -228,8 +252,8 @@ class _Step:
         return np.add.outer(own, np.arange(self.pp)).ravel()[::-1]
 
 
-def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
-    """Return the passes of the longest path of every step by rate, from its end to its start.
+def _longest(steps: Sequence[_Step]) -> tuple[list[list[Path]], list[Floats]]:
+    """Return the passes of the longest path of every step by rate, from its end to its start, and ``_Step.idle``.
 
     Of two equally long paths, the one that stays on the device.
     """
@@ -268,12 +292,13 @@ def _longest(steps: Sequence[_Step]) -> list[list[Path]]:
         ran[this], when[this], before[this] = True, turn, last
         latest[ready], at[ready] = this, place + 1
         turn += 1
-    behind, paths = np.where(stays.T, before, need), []
+    behind, paths, idle = np.where(stays.T, before, need), [], []
     for step, low in zip(steps, first, strict=False):
         passes = slice(low, low + step.passes)
+        idle.append(step.idle(ends[passes, 0]))
         ended = [low + _last(each, when[passes]) for each in ends[passes].T]
         paths.append([_read_back(each, end, start) - low for each, end in zip(behind, ended, strict=True)])
-    return paths
+    return paths, idle
 
 
 def _last(ends: Floats, when: NDArray[np.int64]) -> int:

@@ -96,3 +96,22 @@ def test_a_host_that_prepares_every_microbatch_lengthens_the_rounds() -> None:
     closed_s = float(score(context, table_of([strategy])).step_time_s[0])
 
     assert closed_s == pytest.approx(step_figures(step_costs(assign(context, strategy))).step_time_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp2 pp4 dp4 cp2 ep2 mbs1 vpp3 zero1 sp recompute=selective",
+        "tp4 pp4 dp2 cp2 ep2 mbs2 vpp3 zero1 sp recompute=full",
+    ],
+)
+def test_long_replica_traffic_is_hidden_while_the_first_rank_waits_for_longer_virtual_stages(text: str) -> None:
+    """Gathers and reductions take a third of a step; the first virtual stage has fewer layers than the next ones."""
+    request = Request(model="mixtral-8x7b", cluster="dgx-h100", gpus="64", global_batch=32, seq_len=4096)
+    context = resolve(request).context
+    strategy = parse_strategy(
+        f"{text} schedule=interleaved split=balanced placement=tp-cp-ep-pp-dp with=tp-comm-overlap"
+    )
+    closed_s = float(score(context, table_of([strategy])).step_time_s[0])
+
+    assert closed_s == pytest.approx(step_figures(step_costs(assign(context, strategy))).step_time_s, rel=0.015)
