@@ -96,17 +96,20 @@ def cases(path: Path) -> Iterator[Case]:
 def own_s(case: Case, *, measured: bool) -> float:
     """Return forerun's step time, with or without the measured time per sample."""
     name, seconds = MODELS[case.model]
+    return step_s(name, seconds if measured else None, case.split, case.batch, loads=not case.synthetic)
+
+
+def step_s(name: str, seconds_per_sample: float | None, split: str, batch: int, *, loads: bool = True) -> float:
+    """Return forerun's step time on ABCI; ``loads``: whether samples are read from storage."""
     profile = load_graph_profile("chainermn")
-    if case.synthetic:
-        profile = dataclasses.replace(profile, storage_bytes_per_s=None)
     context = GraphContext(
         model=load_graph_model(name),
         cluster=load_cluster("abci-v100"),
-        profile=profile,
+        profile=profile if loads else dataclasses.replace(profile, storage_bytes_per_s=None),
         precision="fp32",
-        seconds_per_sample=seconds if measured else None,
+        seconds_per_sample=seconds_per_sample,
     )
-    return float(score_splits(context, [parse_split(case.split)], [case.batch]).step_s[0])
+    return float(score_splits(context, [parse_split(split)], [batch]).step_time_s[0])
 
 
 def oracle_s(case: Case) -> float | None:
@@ -236,17 +239,9 @@ def vgg_lines() -> list[str]:
         "| GPUs | paradl | forerun |",
         "|---|---|---|",
     ]
-    context = GraphContext(
-        model=load_graph_model("vgg16"),
-        cluster=load_cluster("abci-v100"),
-        profile=load_graph_profile("chainermn"),
-        precision="fp32",
-        seconds_per_sample=VGG_SECONDS_PER_SAMPLE,
-    )
     for gpus, (measured, printed) in VGG.items():
         batch = 64 * gpus // 4
-        step = float(score_splits(context, [parse_split(f"data{gpus // 4} filter4")], [batch]).step_s[0])
-        epoch = step * SAMPLES / batch
+        epoch = step_s("vgg16", VGG_SECONDS_PER_SAMPLE, f"data{gpus // 4} filter4", batch) * SAMPLES / batch
         lines.append(f"| {gpus} | {printed / measured - 1:+.1%} | {epoch / measured - 1:+.1%} |")
     return [*lines, ""]
 

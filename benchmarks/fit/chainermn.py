@@ -155,7 +155,7 @@ def predicted(rows: Sequence[Row], profile: GraphProfile) -> Floats:
         rules = dataclasses.replace(profile, storage_bytes_per_s=None) if synthetic else profile
         here = dataclasses.replace(context(model), profile=rules)
         splits = [parse_split(rows[n].split) for n in places]
-        found[places] = score_splits(here, splits, [rows[n].batch for n in places]).step_s
+        found[places] = score_splits(here, splits, [rows[n].batch for n in places]).step_time_s
     return found
 
 

@@ -22,7 +22,7 @@ from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting
 from forerun.search.sweep.chunks import Begun, ChunkTimes, CompleteSearch, Item, SearchPart
 from forerun.search.sweep.plan import SweepSearch
-from forerun.simulator.opgraph.table import SplitScores
+from forerun.simulator.opgraph.score import SplitScores
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.errors import RequestError
 

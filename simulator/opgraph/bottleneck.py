@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forerun.simulator.opgraph.context import GraphContext
-from forerun.simulator.opgraph.score import score_splits
-from forerun.simulator.opgraph.table import AnySplit, SplitScores, SplitTable
+from forerun.simulator.opgraph.score import SplitScores, score_splits
+from forerun.simulator.opgraph.table import AnySplit, SplitTable
 from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.opgraph.limits import split_limits
 from forerun.spaces.opgraph.mixture import Mixture

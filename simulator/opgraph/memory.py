@@ -3,6 +3,7 @@
 The parts are parameters and their states, activations kept for the backward pass (``footprint``), and the working set.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -67,26 +68,8 @@ RESERVE_BYTES = 0.8 * 2.0**30
 data-centre parts, as for transformers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphMemory:
-    """Bytes on the fullest device, per row."""
-
-    parameters_bytes: Floats
-    gradients_bytes: Floats
-    optimizer_bytes: Floats
-    activations_bytes: Floats
-    working_bytes: Floats
-    buffers_bytes: Floats
-
-    @property
-    def peak_bytes(self) -> Floats:
-        """Bytes of all parts together, including the reserve."""
-        parts = (self.parameters_bytes, self.gradients_bytes, self.optimizer_bytes, self.activations_bytes)
-        return np.asarray(sum(parts) + self.working_bytes + self.buffers_bytes + RESERVE_BYTES, dtype=np.float64)
-
-
-def graph_memory(context: GraphContext, c: Candidates, held: Held) -> GraphMemory:
-    """Return the memory of every row."""
+def graph_memory(context: GraphContext, c: Candidates, held: Held) -> dict[str, Floats]:
+    """Return the bytes of every row on its fullest device, by part."""
     pipeline = c.is_mode(Mode.PIPELINE)
     # In a pipeline all segments are in flight before the first backward pass.
     batch = np.where(pipeline, c.batch_N / c.replicas_N, c.local_N)
@@ -96,14 +79,20 @@ def graph_memory(context: GraphContext, c: Candidates, held: Held) -> GraphMemor
         kept = float(np.prod(context.model.input)) / parts
         beyond = 2.0 * float(context.layers.per_operator("output_elements").max()) / parts
     gradients = (held.dense_N + held.rows_N) * GRADIENT_BYTES * (context.directions - 1.0)
-    return GraphMemory(
-        parameters_bytes=(held.dense_N + held.tables_N) * context.parameter_bytes,
-        gradients_bytes=gradients,
-        optimizer_bytes=held.dense_N * context.state_bytes,
-        activations_bytes=batch * kept * context.width,
-        working_bytes=c.local_N * beyond * context.width,
-        buffers_bytes=bucket_bytes(context, gradients, np.where(pipeline, c.replicas_N, c.devices_N)),
-    )
+    return {
+        "parameters": (held.dense_N + held.tables_N) * context.parameter_bytes,
+        "gradients": gradients,
+        "optimizer": held.dense_N * context.state_bytes,
+        "activations": batch * kept * context.width,
+        "working": c.local_N * beyond * context.width,
+        "buffers": bucket_bytes(context, gradients, np.where(pipeline, c.replicas_N, c.devices_N)),
+        "reserve": np.full(len(c), RESERVE_BYTES),
+    }
+
+
+def peak_bytes(memory: Mapping[str, Floats]) -> Floats:
+    """Return the bytes of all parts together."""
+    return np.asarray(sum(memory.values()), dtype=np.float64)
 
 
 def bucket_bytes(context: GraphContext, gradient_bytes: Floats, sharing: Floats) -> Floats:
@@ -126,7 +115,7 @@ def largest_batch(context: GraphContext) -> int:
     """
     counts = [2**power for power in range(_DOUBLINGS)]
     c = candidates_of([Split(replicas=_COPIES)] * _DOUBLINGS, [_COPIES * count for count in counts])
-    peak = graph_memory(context, c, held_by(context, c)).peak_bytes
+    peak = peak_bytes(graph_memory(context, c, held_by(context, c)))
     fitting = int(np.count_nonzero(peak <= context.memory_limit_bytes))
     if not fitting:
         limit = context.memory_limit_bytes / 2**30

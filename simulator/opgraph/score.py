@@ -13,8 +13,9 @@ from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
 from forerun.simulator.opgraph.gradients import Gradients, gradients
 from forerun.simulator.opgraph.layers import Floats, added
-from forerun.simulator.opgraph.memory import GraphMemory, graph_memory, held_by
+from forerun.simulator.opgraph.memory import RESERVE_BYTES, graph_memory, held_by, peak_bytes
 from forerun.simulator.opgraph.stages import Stages, pipeline_stages
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode, Split
 
@@ -37,36 +38,21 @@ device, ``input`` the additional time of loading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphScores:
-    """Scores of N rows. ``phases``: seconds by name, which sum to ``step_s``.
+class SplitScores(ScoreTable):
+    """Scores of N splits.
 
-    ``hidden_s``: gradient exchange hidden by the backward pass; ``loading_s``: all loading; ``device_s`` and
-    ``host_s``: duration of the computation limited only by the device or only by the host; ``repeated_s``: device
-    seconds of work that every part of a replica repeats. ``fits_N``: whether peak memory is within the device's limit.
+    ``hidden_s``: gradient exchange hidden by the backward pass; ``repeated_s``: device seconds of work that all parts
+    of a replica repeat; ``device_s`` and ``host_s``: duration of the computation limited only by the device or only by
+    the host. Parts of a step are ``PHASES``.
     """
 
-    candidates: Candidates
-    phases: dict[str, Floats]
     hidden_s: Floats
-    loading_s: Floats
+    repeated_s: Floats
     device_s: Floats
     host_s: Floats
-    repeated_s: Floats
-    memory: GraphMemory
-    fits_N: NDArray[np.bool_]
-
-    @property
-    def step_s(self) -> Floats:
-        """Seconds per step."""
-        return np.asarray(sum(self.phases.values()), dtype=np.float64)
-
-    @property
-    def samples_per_s(self) -> Floats:
-        """Samples per second of all devices."""
-        return self.candidates.batch_N / self.step_s
 
 
-def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequence[int]) -> GraphScores:
+def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequence[int]) -> SplitScores:
     """Score ``splits``, each with its global batch, without a check of laws (``limits.broken_laws``)."""
     c = candidates_of(splits, batches)
     tail = tails(context, c)
@@ -83,20 +69,22 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     # Gradients are hidden by the backward pass of the last segment, including its exchange between parts.
     exchanged = gradients(context, c, memory_of, backward_NL, moved.back_NL, forward_s + backward_s)
     phases = _phases(forward_s, backward_s, moved, exchanged, stages)
-    loading = _loading_s(context, c)
     # Samples load during the preceding step: only loading beyond its duration adds time.
-    phases["input"] = np.maximum(loading - np.asarray(sum(phases.values())), 0.0)
+    phases["input"] = np.maximum(_loading_s(context, c) - np.asarray(sum(phases.values())), 0.0)
     memory = graph_memory(context, c, memory_of)
-    return GraphScores(
-        candidates=c,
-        phases=phases,
+    peak = peak_bytes(memory)
+    return SplitScores(
+        step_time_s=np.asarray(sum(phases.values())),
+        time_s=phases,
+        peak_memory_bytes=peak,
+        allocated_bytes=peak - RESERVE_BYTES,
+        memory_bytes=memory,
+        peak_stage=np.zeros(len(c), dtype=np.int64),
+        fits=np.asarray(peak <= context.memory_limit_bytes),
         hidden_s=np.maximum(np.where(pipeline, stages.exchange_s, exchanged.whole_s) - phases["gradient"], 0.0),
-        loading_s=loading,
+        repeated_s=np.where(pipeline, 0.0, whole),
         device_s=np.where(pipeline, forward_s + backward_s, device),
         host_s=host,
-        repeated_s=np.where(pipeline, 0.0, whole),
-        memory=memory,
-        fits_N=np.asarray(memory.peak_bytes <= context.memory_limit_bytes),
     )
 
 

@@ -6,8 +6,9 @@ most S stages; M messages of all pipelines.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -37,16 +38,8 @@ class StageMessages:
     pass_M: Floats
 
 
-_NONE, _NO_SECONDS = np.zeros(0, dtype=np.int64), np.zeros(0)
-NOTHING = StageMessages(
-    cut_M=_NONE,
-    stage_M=_NONE,
-    reader_M=_NONE,
-    elements_M=_NO_SECONDS,
-    made_M=_NO_SECONDS,
-    needs_M=_NO_SECONDS,
-    pass_M=_NO_SECONDS,
-)
+_EMPTY: Any = np.zeros(0, dtype=np.int64)
+NOTHING = StageMessages(**dict.fromkeys((field.name for field in fields(StageMessages)), _EMPTY))
 
 
 def crossing_messages(model: GraphModel, cuts: StageCuts, seconds_CL: Floats, *, backward: bool) -> StageMessages:
@@ -123,14 +116,7 @@ class Sends:
 
     def free(self) -> "Sends":
         """Copy the edges with messages of zero duration."""
-        return Sends(
-            total_PS=np.zeros_like(self.total_PS),
-            row_E=self.row_E,
-            stage_E=self.stage_E,
-            reader_E=self.reader_E,
-            behind_E=self.free_E,
-            free_E=self.free_E,
-        )
+        return replace(self, total_PS=np.zeros_like(self.total_PS), behind_E=self.free_E)
 
 
 def sends_of(
@@ -145,8 +131,7 @@ def sends_of(
 ) -> Sends:
     """Return the messages of pipelines; a stage sends messages in sequence, as they become ready.
 
-    ``cut_P``: cut of each pipeline; ``segment_P``: samples of a segment; ``width``: bytes of an
-    element.
+    ``cut_P``: cut of each pipeline; ``segment_P``: samples of a segment; ``width``: bytes of an element.
     """
     counts = np.bincount(messages.cut_M, minlength=int(cut_P.max(initial=0)) + 1)
     most, pipelines = int(parts_P.max(initial=1)), len(cut_P)

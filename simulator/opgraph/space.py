@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import candidates_of
 from forerun.simulator.opgraph.context import GraphContext
-from forerun.simulator.opgraph.memory import graph_memory, held_by
+from forerun.simulator.opgraph.memory import graph_memory, held_by, peak_bytes
 from forerun.simulator.opgraph.table import SplitTable, table_of_splits
 from forerun.spaces.divisors import divisors
 from forerun.spaces.opgraph import GraphModel, Kind
@@ -115,8 +115,7 @@ def _fits(context: GraphContext, splits: Sequence[Split]) -> list[bool]:
     if not splits:
         return []
     c = candidates_of(splits, [context.batch(split.devices) for split in splits])
-    memory = graph_memory(context, c, held_by(context, c))
-    return list(memory.peak_bytes <= context.memory_limit_bytes)
+    return list(peak_bytes(graph_memory(context, c, held_by(context, c))) <= context.memory_limit_bytes)
 
 
 def splits_over(devices: int, model: GraphModel, modes: Sequence[Mode]) -> Iterator[Split]:

@@ -11,7 +11,7 @@ from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.mixture import score_mixture
-from forerun.simulator.opgraph.score import score_splits
+from forerun.simulator.opgraph.score import SplitScores, score_splits
 from forerun.simulator.score_table import ScoreTable, joined
 from forerun.spaces.opgraph.mixture import Mixture
 from forerun.spaces.opgraph.split import Split
@@ -52,21 +52,6 @@ class SplitTable:
             batch=np.concatenate([table.batch for table in tables]),
             index=np.concatenate([table.index for table in tables]),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitScores(ScoreTable):
-    """Scores of N splits.
-
-    ``hidden_s``: gradient exchange hidden by the backward pass; ``repeated_s``: device seconds of work that all parts
-    of a replica repeat; ``device_s`` and ``host_s``: duration of the computation limited only by the device or only by
-    the host.
-    """
-
-    hidden_s: Floats
-    repeated_s: Floats
-    device_s: Floats
-    host_s: Floats
 
 
 def table_of_splits(
@@ -113,29 +98,7 @@ def _scored(context: GraphContext, table: SplitTable) -> SplitScores:
     if isinstance(first, Mixture):
         return _mixture_scores(context, first, int(table.batch[0]))
     splits = [split for split in table.splits if isinstance(split, Split)]
-    scores = score_splits(context, splits, table.batch.tolist())
-    memory = scores.memory
-    return SplitScores(
-        step_time_s=scores.step_s,
-        time_s=scores.phases,
-        peak_memory_bytes=memory.peak_bytes,
-        allocated_bytes=memory.peak_bytes - RESERVE_BYTES,
-        memory_bytes={
-            "parameters": memory.parameters_bytes,
-            "gradients": memory.gradients_bytes,
-            "optimizer": memory.optimizer_bytes,
-            "activations": memory.activations_bytes,
-            "working": memory.working_bytes,
-            "buffers": memory.buffers_bytes,
-            "reserve": np.full(len(table), RESERVE_BYTES),
-        },
-        peak_stage=np.zeros(len(table), dtype=np.int64),
-        fits=scores.fits_N,
-        hidden_s=scores.hidden_s,
-        repeated_s=scores.repeated_s,
-        device_s=scores.device_s,
-        host_s=scores.host_s,
-    )
+    return score_splits(context, splits, table.batch.tolist())
 
 
 def _mixture_scores(context: GraphContext, mixture: Mixture, batch: int) -> SplitScores:

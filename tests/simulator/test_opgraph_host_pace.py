@@ -66,7 +66,7 @@ def test_networks_of_a_slow_host_are_no_slower_on_faster_devices(name: str) -> N
     )
     faster = dataclasses.replace(context, cluster=stronger(context.cluster))
     split = parse_split(name)
-    before, after = (score_splits(one, [split], [128]).step_s[0] for one in (context, faster))
+    before, after = (score_splits(one, [split], [128]).step_time_s[0] for one in (context, faster))
     assert after <= before
     played = simulate_split(context, split).step_time_s
     assert played == pytest.approx(before, rel=0.05)

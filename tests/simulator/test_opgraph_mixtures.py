@@ -48,9 +48,9 @@ def test_computation_of_one_split_everywhere_is_that_of_the_closed_forms(text: s
     closed = score_splits(context(model), [parse_split(text)], [64])
     found = mixed(model, text, 64)
     if "spatial" not in text:  # layouts have equal parts only, and a tail of their own
-        assert found.phases["forward"] == pytest.approx(float(closed.phases["forward"][0]))
-        assert found.phases["backward"] == pytest.approx(float(closed.phases["backward"][0]))
-    assert found.phases["update"] == pytest.approx(float(closed.phases["update"][0]), rel=0.02)
+        assert found.phases["forward"] == pytest.approx(float(closed.time_s["forward"][0]))
+        assert found.phases["backward"] == pytest.approx(float(closed.time_s["backward"][0]))
+    assert found.phases["update"] == pytest.approx(float(closed.time_s["update"][0]), rel=0.02)
 
 
 def test_data_parallel_exchanges_what_the_closed_form_says() -> None:
@@ -58,14 +58,14 @@ def test_data_parallel_exchanges_what_the_closed_form_says() -> None:
     found = mixed(model, "data16", 256)
     closed = score_splits(context(model), [parse_split("data16")], [256])
     assert found.phases["collective"] == found.phases["halo"] == 0.0
-    assert found.phases["gradient"] == pytest.approx(float(closed.phases["gradient"][0]), rel=0.05)
+    assert found.phases["gradient"] == pytest.approx(float(closed.time_s["gradient"][0]), rel=0.05)
 
 
 def test_filter_gathers_outputs_and_adds_input_gradients_up() -> None:
     model = load_graph_model("resnet50")
     found, closed = mixed(model, "filter4", 64), score_splits(context(model), [parse_split("filter4")], [64])
     # Readers of one tensor share its transfer (the first convolutions of a block and its projection).
-    assert found.phases["collective"] == pytest.approx(float(closed.phases["collective"][0]), rel=0.12)
+    assert found.phases["collective"] == pytest.approx(float(closed.time_s["collective"][0]), rel=0.12)
 
 
 def test_halos_are_the_rows_that_windows_reach_over() -> None:
@@ -85,7 +85,7 @@ def test_linear_layers_by_filter_exchange_features_instead_of_weights() -> None:
     assert own.phases["collective"] > 0 == plain.phases["collective"]
     assert own.memory_bytes["parameters"] < plain.memory_bytes["parameters"] / 5
     closed = score_splits(context(model), [parse_split("data16 mixed")], [512])
-    assert own.step_s == pytest.approx(float(closed.step_s[0]), rel=0.05)
+    assert own.step_s == pytest.approx(float(closed.step_time_s[0]), rel=0.05)
 
 
 @pytest.mark.parametrize(
