@@ -71,11 +71,11 @@ def print_board(board: Leaderboard, detail: str = BRIEF, *, out: Path | None = N
     """
     console = open_console()
     if detail == QUIET:
-        own = None if board.baseline is None else board.baseline.row
-        several = len(board.request["gpu_counts"]) > 1 or (own is not None and own.gpus != board.rows[0].gpus)
+        baseline = None if board.baseline is None else board.baseline.row
+        several = len(board.request["gpu_counts"]) > 1 or (baseline is not None and baseline.gpus != board.rows[0].gpus)
         bounded = board.request.get("oom_risk") is not None
         rows = board.rows[:MOST_ROWS]
-        say(console, board_table(rows, console, brush_of(console), several=several, bounded=bounded, own=own))
+        say(console, board_table(rows, console, brush_of(console), several=several, bounded=bounded, baseline=baseline))
         return
     above = _above(board, console, detail, out, board.rows[:MOST_ROWS])
     if detail == VERBOSE:
@@ -130,11 +130,11 @@ def _above(
     board: Leaderboard, console: Console, detail: str, out: Path | None, rows: Sequence[Row[Any]]
 ) -> list[RenderableType]:
     """Return the parts above the notes, with the first ``rows`` of the board."""
-    brush, own = brush_of(console), None if board.baseline is None else board.baseline.row
-    several = len({*board.request["gpu_counts"], *([] if own is None else [own.gpus])}) > 1
+    brush, baseline = brush_of(console), None if board.baseline is None else board.baseline.row
+    several = len({*board.request["gpu_counts"], *([] if baseline is None else [baseline.gpus])}) > 1
     bounded = board.request.get("oom_risk") is not None
     shared = shared_words(rows)
-    table = board_table(rows, console, brush, several=several, bounded=bounded, own=own, shared=shared)
+    table = board_table(rows, console, brush, several=several, bounded=bounded, baseline=baseline, shared=shared)
     parts: list[RenderableType] = [title(board)]
     parts += [Text(f"warning: {text}", style="yellow") for text in board.warnings]
     parts += [Text(board.unmeasured, style="yellow")] if board.unmeasured else []
@@ -145,7 +145,7 @@ def _above(
         complete = "--verbose, --json" if len(board.rows) <= MOST_ROWS else "--json"
         parts.append(Text(f"and {len(board.rows) - len(rows):,} more rows: {complete} and --out have all of them"))
     if table.columns[-1].header == "time":
-        breakdowns = (row.breakdown_s for row in (*rows, *([] if own is None else [own])))
+        breakdowns = (row.breakdown_s for row in (*rows, *([] if baseline is None else [baseline])))
         parts.append(brush.legend(breakdowns, width=console.width))
     parts += _signs(board, detail)
     for mark in marks_of_all(rows):
@@ -270,11 +270,13 @@ def board_table(
     *,
     several: bool,
     bounded: bool = False,
-    own: Row[Any] | None = None,
+    baseline: Row[Any] | None = None,
     shared: Sequence[str] = (),
 ) -> Table:
-    """Return rows as a table, with the user's ``own`` run below; ``several``: GPU counts differ, ``bounded``: the OOM
-    risk is limited, ``shared``: omitted words common to all strategies.
+    """Return rows as a table, with the user's ``baseline`` run below.
+
+    ``several``: GPU counts differ, ``bounded``: the OOM risk is limited, ``shared``: omitted words common to all
+    strategies.
 
     Uninformative columns are omitted.
     """
@@ -288,8 +290,8 @@ def board_table(
     without = [name for name, gone in absent.items() if gone]
     letters = lettered(rows)
     names = [_strategy(row, letters, shared) for row in rows]
-    if own is not None:
-        names.append(_strategy(own, letters, ()))
+    if baseline is not None:
+        names.append(_strategy(baseline, letters, ()))
     wanted = min(max(len(name.plain) for name in names) + 1, MOST_STRATEGY)
     shown = shown_columns(console.width, without=without, first_to_go=GOES_FIRST[calibrated:], strategy=wanted)
     widths = {**WIDTHS, "strategy": max(wanted, WIDTHS["strategy"])}
@@ -313,11 +315,11 @@ def board_table(
             table.add_column(titles.get(name, name), justify="right", no_wrap=True)
     if "time" in shown:
         table.add_column("time", no_wrap=True, width=bar_width)
-    for row, strategy in zip((*rows, *([] if own is None else [own])), names, strict=True):
-        if row is own:
+    for row, strategy in zip((*rows, *([] if baseline is None else [baseline])), names, strict=True):
+        if row is baseline:
             table.add_section()
         sign = "=" if row.same_as_rank is not None else "~" if NEAR_MARK in row.marks else ""
-        name = "you" if row is own else f"{row.rank or ''}{sign}"
+        name = "you" if row is baseline else f"{row.rank or ''}{sign}"
         cells: list[RenderableType] = [Text(name), StrategyText(strategy)]
         cells += [Text(str(row.gpus))] if several else []
         *speed, peak = figures(row)

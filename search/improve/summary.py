@@ -11,24 +11,28 @@ from forerun.simulator.improve.run_questions import Question
 
 
 def summary(
-    source: ImproveSource, found: Improvement, asked: tuple[WhatIf, ...], run: tuple[Question, ...], elapsed_s: float
+    source: ImproveSource,
+    improvement: Improvement,
+    asked: tuple[WhatIf, ...],
+    run: tuple[Question, ...],
+    elapsed_s: float,
 ) -> dict[str, Any]:
     """Return the document; times in seconds, the gain as a share of the default step."""
     return {
         "schema": 1,
-        "step": found.step.name,
-        "operators": len(found.step.ops),
-        "operators_with_gradients": len(found.step.senders),
-        "gradient_bytes": found.step.gradient_bytes,
+        "step": improvement.step.name,
+        "operators": len(improvement.step.ops),
+        "operators_with_gradients": len(improvement.step.senders),
+        "gradient_bytes": improvement.step.gradient_bytes,
         "measured_step_time_s": None if source.analysis is None else source.analysis.replay.step_s,
-        "default_step_time_s": found.default.step_s,
-        "default_buckets": len(found.default_plan.buckets),
-        "best_step_time_s": found.best.step_s,
-        "free_messages_step_time_s": found.bound_s,
-        "gain": found.gain,
-        "changes": [asdict(change) for change in found.changes],
-        "plan": plan_document(found),
-        "buckets": list(_buckets(found)),
+        "default_step_time_s": improvement.default.step_s,
+        "default_buckets": len(improvement.default_plan.buckets),
+        "best_step_time_s": improvement.best.step_s,
+        "free_messages_step_time_s": improvement.bound_s,
+        "gain": improvement.gain,
+        "changes": [asdict(change) for change in improvement.changes],
+        "plan": plan_document(improvement),
+        "buckets": list(_buckets(improvement)),
         "what_if": [asdict(one) for one in asked],
         "run_what_if": [asdict(one) for one in run],
         "strategies": [asdict(one) for one in source.alternatives],

@@ -19,12 +19,12 @@ def own_run_section(board: Leaderboard) -> Safe | None:
     baseline = board.baseline
     if baseline is None:
         return None
-    best, own = board.rows[0], baseline.row
+    best, present = board.rows[0], baseline.row
     return joined(
         [
-            tag("p", tag("code", own.name), class_="winner"),
+            tag("p", tag("code", present.name), class_="winner"),
             tag("p", _summary(baseline, board)),
-            _bars(best, own),
+            _bars(best, present),
             tag("h3", "Difference"),
             _differences(baseline, best),
             _changes(baseline),
@@ -50,9 +50,9 @@ def _summary(baseline: Baseline, board: Leaderboard) -> str:
     return text
 
 
-def _bars(best: Row, own: Row) -> Safe:
+def _bars(best: Row, present: Row) -> Safe:
     """Return time and memory of both runs, each pair on one scale."""
-    rows = (("best", best), ("your run", own))
+    rows = (("best", best), ("your run", present))
     steps = [Bar(label=name, value=format_seconds(row.step_time_s), parts=row.breakdown_s) for name, row in rows]
     memory = [
         Bar(label=name, value=f"{row.peak_memory_gib:.1f} GiB", parts=row.memory_gib, limit=row.memory_limit_gib)
@@ -70,27 +70,31 @@ def _bars(best: Row, own: Row) -> Safe:
 
 def _differences(baseline: Baseline, best: Row) -> Safe:
     """Return the difference of every part from the best row."""
-    own = baseline.row
+    present = baseline.row
     seconds, gib = baseline.difference_s(best), baseline.difference_gib(best)
-    scale = own.gpus / best.gpus
+    scale = present.gpus / best.gpus
     lines = [
-        _line(part, best.breakdown_s[part], scale * own.breakdown_s[part], seconds[part], "s", 3)
+        _line(part, best.breakdown_s[part], scale * present.breakdown_s[part], seconds[part], "s", 3)
         for part in seconds
-        if max(best.breakdown_s[part], own.breakdown_s[part]) > NOTHING * best.step_time_s
+        if max(best.breakdown_s[part], present.breakdown_s[part]) > NOTHING * best.step_time_s
     ]
-    lines.append(_line("step", best.step_time_s, scale * own.step_time_s, sum(seconds.values()), "s", 3))
+    lines.append(_line("step", best.step_time_s, scale * present.step_time_s, sum(seconds.values()), "s", 3))
     lines += [
-        _line(f"{part} (memory)", best.memory_gib[part], own.memory_gib[part], gib[part], "GiB", 2)
+        _line(f"{part} (memory)", best.memory_gib[part], present.memory_gib[part], gib[part], "GiB", 2)
         for part in gib
-        if max(best.memory_gib[part], own.memory_gib[part]) > NOTHING * best.peak_memory_gib
+        if max(best.memory_gib[part], present.memory_gib[part]) > NOTHING * best.peak_memory_gib
     ]
-    lines.append(_line("peak memory", best.peak_memory_gib, own.peak_memory_gib, sum(gib.values()), "GiB", 2))
-    scaled = "" if own.gpus == best.gpus else f" Times are those of {best.gpus:,} GPUs: yours runs on {own.gpus:,}."
+    lines.append(_line("peak memory", best.peak_memory_gib, present.peak_memory_gib, sum(gib.values()), "GiB", 2))
+    scaled = (
+        "" if present.gpus == best.gpus else f" Times are those of {best.gpus:,} GPUs: yours runs on {present.gpus:,}."
+    )
     return _table(f"Your run less the best, part by part.{scaled}", ("part", "best", "your run", "difference"), lines)
 
 
-def _line(name: str, best: float, own: float, gap: float, unit: str, digits: int) -> Safe:
-    return numbers_line(name, f"{best:,.{digits}f} {unit}", f"{own:,.{digits}f} {unit}", f"{gap:+,.{digits}f} {unit}")
+def _line(name: str, best: float, present: float, gap: float, unit: str, digits: int) -> Safe:
+    return numbers_line(
+        name, f"{best:,.{digits}f} {unit}", f"{present:,.{digits}f} {unit}", f"{gap:+,.{digits}f} {unit}"
+    )
 
 
 def _changes(baseline: Baseline) -> Safe | None:

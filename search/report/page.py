@@ -40,7 +40,7 @@ def report_html(board: Leaderboard) -> str:
     columns = differing(rows)
     front = pareto_front(rows)
     views = views_of(rows, several=len({row.gpus for row in rows}) > 1)
-    own = None if board.baseline is None else board.baseline.row
+    present = None if board.baseline is None else board.baseline.row
     behind = request_behind(board)
     launches = launch_texts(board, behind)
     example = {} if rows[0].facts is None else {"example": "data4 filter4"}
@@ -53,7 +53,7 @@ def report_html(board: Leaderboard) -> str:
         part("answer", "Answer", "Answer", sections.verdict(board, cards(board, launches))),
         part("own-run", "Your run", "Your run against the best", own_run_section(board)),
         part("leaderboard", "Leaderboard", "Leaderboard", leaderboard),
-        part("trade-off", "Trade-off", _against(views), scatter(rows, columns, views, own), trade_off),
+        part("trade-off", "Trade-off", _against(views), scatter(rows, columns, views, present), trade_off),
         part("step", "Step", "Time of a step", sections.step_section(rows), _drawn(rows, "The best {}, on one scale.")),
         part(
             "memory",
@@ -75,7 +75,7 @@ def report_html(board: Leaderboard) -> str:
         parts=[one for one in parts if one is not None],
         data={
             "axes": {axis: list(values) for axis, values in columns.items()},
-            "views": views_data(rows, views, own),
+            "views": views_data(rows, views, present),
             "details": details_data(rows, launches),
         },
         script="page.js",

@@ -78,15 +78,15 @@ def pareto_front(rows: Sequence[Row], view: View | None = None) -> list[int]:
 
 
 def scatter(
-    rows: Sequence[Row], columns: Mapping[str, Sequence[Value]], views: Sequence[View], own: Row | None = None
+    rows: Sequence[Row], columns: Mapping[str, Sequence[Value]], views: Sequence[View], present: Row | None = None
 ) -> Safe:
-    """Return the figure with its first view shown; ``columns`` has the axes for colours and symbols, ``own`` is the
+    """Return the figure with its first view shown; ``columns`` has the axes for colours and symbols, ``present`` is the
     user's current run.
     """
     chosen = first_of(columns, ("pp", "tp"))
     groups = distinct(columns[chosen]) if chosen else []
     kinds = [groups.index(value) for value in columns[chosen]] if chosen else [0] * len(rows)
-    places = coordinates(rows, views[0], own)
+    places = coordinates(rows, views[0], present)
     points = [
         tag("use", **symbol_of(kind), x=f"{across}%", y=f"{up}%", data_i=place)
         for place, ((across, up), kind) in reversed(list(enumerate(zip(places, kinds, strict=True))))
@@ -94,7 +94,7 @@ def scatter(
     svg = tag(
         "svg",
         symbol_definitions(),
-        *(_backdrop(rows, view, own, shown=view is views[0]) for view in views),
+        *(_backdrop(rows, view, present, shown=view is views[0]) for view in views),
         tag("g", *points, id="points"),
         tag("g", tag("path", d="M-8,0a8,8 0 1,0 16,0a8,8 0 1,0 -16,0z"), id="ring", visibility="hidden"),
         id="scatter",
@@ -111,51 +111,51 @@ def scatter(
     return joined([_controls(columns, chosen, groups, views), y_title, plot, x_title])
 
 
-def coordinates(rows: Sequence[Row], view: View, own: Row | None = None) -> list[tuple[float, float]]:
+def coordinates(rows: Sequence[Row], view: View, present: Row | None = None) -> list[tuple[float, float]]:
     """Return the position of every row in per cent of the plot, from the left and from the top."""
-    x, y = _scales(rows, view, own)
+    x, y = _scales(rows, view, present)
     return [(x.share(view.across(row)), y.share(view.up(row), flip=True)) for row in rows]
 
 
-def views_data(rows: Sequence[Row], views: Sequence[View], own: Row | None = None) -> dict[str, object]:
+def views_data(rows: Sequence[Row], views: Sequence[View], present: Row | None = None) -> dict[str, object]:
     """Return the data with which the page's script changes the view."""
     return {
         view.name: {
-            "x": [across for across, _ in coordinates(rows, view, own)],
-            "y": [up for _, up in coordinates(rows, view, own)],
+            "x": [across for across, _ in coordinates(rows, view, present)],
+            "y": [up for _, up in coordinates(rows, view, present)],
             "titles": [view.across_title, view.up_title],
         }
         for view in views
     }
 
 
-def _backdrop(rows: Sequence[Row], view: View, own: Row | None, *, shown: bool) -> Safe:
+def _backdrop(rows: Sequence[Row], view: View, present: Row | None, *, shown: bool) -> Safe:
     """Return grid, limit, front and the user's run of one view."""
-    x, y = _scales(rows, view, own)
+    x, y = _scales(rows, view, present)
     return tag(
         "g",
         grid(x, y),
         None if view.limit is None else _limit_line(view.limit, x),
         _front_lines(rows, view, x, y),
-        None if own is None else _own_cross(own, view, x, y),
+        None if present is None else _own_cross(present, view, x, y),
         class_="view" if shown else "view away",
         data_view=view.name,
     )
 
 
-def _scales(rows: Sequence[Row], view: View, own: Row | None) -> tuple[Scale, Scale]:
+def _scales(rows: Sequence[Row], view: View, present: Row | None) -> tuple[Scale, Scale]:
     across = [view.across(row) for row in rows] + ([] if view.limit is None else [view.limit])
     up = [view.up(row) for row in rows]
-    if own is not None:
-        across, up = _near(across, view.across(own)), _near(up, view.up(own))
+    if present is not None:
+        across, up = _near(across, view.across(present)), _near(up, view.up(present))
     return scale_of(across), scale_of(up)
 
 
-def _near(values: list[float], own: float) -> list[float]:
+def _near(values: list[float], present: float) -> list[float]:
     """Return values including the user's, unless it is too far away to plot the others."""
     low, high = min(values), max(values)
     reach = (high - low) or 0.1 * abs(high)
-    return [*values, own] if low - reach <= own <= high + reach else values
+    return [*values, present] if low - reach <= present <= high + reach else values
 
 
 def _controls(
@@ -191,17 +191,17 @@ def _limit_line(limit: float, x: Scale) -> Safe:
 def _front_lines(rows: Sequence[Row], view: View, x: Scale, y: Scale) -> Safe:
     places = pareto_front(rows, view)
     lines = []
-    for here, there in itertools.pairwise(places):
-        x1, x2 = (x.percent(view.across(rows[i])) for i in (here, there))
-        y1, y2 = (y.percent(view.up(rows[i]), flip=True) for i in (here, there))
+    for here, following in itertools.pairwise(places):
+        x1, x2 = (x.percent(view.across(rows[i])) for i in (here, following))
+        y1, y2 = (y.percent(view.up(rows[i]), flip=True) for i in (here, following))
         lines.append(tag("line", x1=x1, x2=x2, y1=y1, y2=y1))
         lines.append(tag("line", x1=x2, x2=x2, y1=y1, y2=y2))
     return tag("g", *lines, class_="front", aria_hidden="true")
 
 
-def _own_cross(own: Row, view: View, x: Scale, y: Scale) -> Safe:
+def _own_cross(present: Row, view: View, x: Scale, y: Scale) -> Safe:
     """Return a named cross at the position of the user's run, or at the border if that is off the scale."""
-    across, up = view.across(own), view.up(own)
+    across, up = view.across(present), view.up(present)
     inside = min(max(across, x.low), x.high), min(max(up, y.low), y.high)
     left, top = x.percent(inside[0]), y.percent(inside[1], flip=True)
     nested = tag("svg", tag("path", d="M-8,-8L8,8M-8,8L8,-8"), x=left, y=top, overflow="visible")

@@ -87,4 +87,4 @@ def _filled(word: str, values: dict[str, str]) -> str:
     for name in _NAME.findall(word):
         if name not in values:
             raise unknown("value", name, values)
-    return _NAME.sub(lambda found: values[found[1]], word)
+    return _NAME.sub(lambda match: values[match[1]], word)

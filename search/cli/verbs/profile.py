@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace) -> int:
     """Plan, measure, write.
 
-    Raises:
-        RequestError: the request is wrong, torch is missing, or a file cannot be read or written.
+    Raises
+    ------
+    RequestError
+        The request is wrong, torch is missing, or a file cannot be read or written.
     """
     setting: Setting[AnyContext] = resolve(request_of(args, graphs=True, overrides=_overrides(args)))
     _check(args)

@@ -75,8 +75,8 @@ class Between:
                 times.append(seconds)
         slowest = torch.tensor(times, dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=group)
-        found: list[float] = slowest.tolist()
-        return found
+        times_s: list[float] = slowest.tolist()
+        return times_s
 
     def _once(self, message: MeasuredCollective, members: Sequence[int], group: Any) -> Callable[[], Any]:
         count = max(1, message.full_bytes // 4 // len(members)) * len(members)

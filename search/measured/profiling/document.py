@@ -112,11 +112,11 @@ def _costs(lines: Iterable[Line], weights: tuple[float, ...] | None = None) -> M
     return MeasuredCosts(
         {
             name: Samples(
-                np.array([one.shape for one in own]),
-                np.array([one.seconds for one in own]),
-                np.array([one.fitted_s for one in own]),
+                np.array([one.shape for one in of_operator]),
+                np.array([one.seconds for one in of_operator]),
+                np.array([one.fitted_s for one in of_operator]),
             )
-            for name, own in by_name.items()
+            for name, of_operator in by_name.items()
         },
         weights,
     )

@@ -58,10 +58,10 @@ def understood(column: str, text: str) -> tuple[str, str | None]:
     if patterns is None or not text or _kept(column, text.lower()):
         return text, None
     denies = _DENIES.search(text) is not None
-    found = first(tuple(one for one in patterns if one.data.get("denies", False) == denies), text)
-    if found is None:
+    first_match = first(tuple(one for one in patterns if one.data.get("denies", False) == denies), text)
+    if first_match is None:
         return text, None
-    entry, match = found
+    entry, match = first_match
     return match.expand(entry["is"]), entry.get("assumed")
 
 
