@@ -160,7 +160,8 @@ class GraphContext:
 
     def sparse(self, operator: Operator) -> bool:
         """Check whether an operator's gradient and update are limited to the rows that a step looks up."""
-        return operator.kind is Kind.EMBEDDING and not self.profile.dense_tables
+        dense = self.profile.dense_tables
+        return operator.kind is Kind.EMBEDDING and not (operator.dense_gradient if dense is None else dense)
 
     def sent_elements(self, operator: Operator, batch: Floats | float) -> Floats:
         """Exchanged elements of an operator's gradient; if sparse, of the rows looked up by all samples (``batch``)."""

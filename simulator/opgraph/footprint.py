@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.split_cuts import Cuts, split_cuts
-from forerun.spaces.opgraph import GraphModel, Kind
+from forerun.spaces.opgraph import GraphModel, Kind, Operator
 from forerun.spaces.opgraph.split import Split
 
 IN_PLACE = frozenset({Kind.ACTIVATION, Kind.VIEW, Kind.LOSS})
@@ -121,12 +121,12 @@ def whole_footprint(model: GraphModel) -> Footprint:
 class SplitFootprint:
     """Parameters and activations of the fullest device of a split.
 
-    Parameters without (``dense``) and of ``tables``; elements per sample of its replica that are ``kept`` for the
-    backward pass, and elements ``beyond`` them at the peak.
+    ``dense``: parameters without those of its ``tables``. Elements per sample of its replica: ``kept`` for the backward
+    pass, and ``beyond`` them at the peak.
     """
 
     dense: float
-    tables: float
+    tables: tuple[Operator, ...]
     kept: float
     beyond: float
 
@@ -139,13 +139,12 @@ def split_footprint(model: GraphModel, split: Split) -> SplitFootprint:
     cuts |= {name: {} for name in fullest}
     made = footprint(model, cuts)
     kept, working = made.kept_L * split.replicas, made.working_L * split.replicas
-    dense = tables = 0.0
+    dense = 0.0
     for operator in model.operators:
         operator_cuts = cuts.get(operator.name)
-        if operator.kind is Kind.EMBEDDING:
-            tables += operator.parameters if operator_cuts is not None else 0.0
-        elif operator_cuts is not None:
+        if operator_cuts is not None and operator.kind is not Kind.EMBEDDING:
             weight = operator.weight_elements * (not operator.tied)
             contracted = weight / operator_cuts.get("in_channels", 1)
             dense += (contracted + operator.parameters - weight) / operator_cuts.get("channels", 1)
+    tables = tuple(table for table in model.tables if table.name in cuts)
     return SplitFootprint(dense=dense, tables=tables, kept=float(kept.sum()), beyond=beyond_kept(kept, working))

@@ -47,11 +47,13 @@ def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) ->
         rows.append(known[key])
     tables = [table for table in context.model.tables if context.sparse(table)]
     looked_up = np.sum([context.sent_elements(table, c.batch_N) for table in tables], axis=0) if tables else 0.0
-    in_tables = np.array([row.tables for row in rows])
-    dense_in_tables = in_tables * context.profile.dense_tables
+    dense_of_tables, sparse = (
+        np.array([float(sum(table.parameters for table in row.tables if context.sparse(table) == one)) for row in rows])
+        for one in (False, True)
+    )
     flat = Held(
-        dense_N=np.array([row.dense for row in rows]) + dense_in_tables,
-        tables_N=in_tables - dense_in_tables,
+        dense_N=np.array([row.dense for row in rows]) + dense_of_tables,
+        tables_N=sparse,
         rows_N=np.where(~c.spread_N & (c.replicas_N > 1), looked_up, 0.0),
         kept_N=np.array([row.kept for row in rows]),
         beyond_N=np.array([row.beyond for row in rows]),

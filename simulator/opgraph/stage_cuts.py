@@ -134,7 +134,7 @@ def stage_costs(
     # Hosts and exchanges of stages do not wait for each other.
     forward, backward, hiding, buckets = _paced(context, cuts, forward_CL, backward_CL, sizes_CL)
     everything = layers.per_operator("parameters")
-    table = layers.is_kind(Kind.EMBEDDING) & (not context.profile.dense_tables)
+    table = np.array([context.sparse(operator) for operator in layers.distinct])[layers.kind_of_L]
     uncut = whole_footprint(context.model)
     kept = cuts.summed(uncut.kept_L)
     # Counts of elements are whole numbers, so differences of running sums are exact.

@@ -90,6 +90,8 @@ class Operator:
     """Rows of an embedding table."""
     lookups: int = 0
     """Rows of the table that one sample sums."""
+    dense_gradient: bool = False
+    """Whether the gradient of a table has all its rows instead of those that a step looks up."""
     flops: float = 0.0
     """Operations per sample, only for ``GENERIC``."""
     moved_elements: float = 0.0

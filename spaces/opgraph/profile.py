@@ -61,8 +61,8 @@ class GraphProfile:
     """Reads and writes per parameter of the update."""
     state_elements: float = 2.0
     """fp32 values stored per parameter in addition to it (gradient and momentum: 2)."""
-    dense_tables: bool = False
-    """Whether gradients and updates of embedding tables cover all rows instead of those that a step looks up."""
+    dense_tables: bool | None = None
+    """Whether gradients and updates of embedding tables cover all rows (None: as the model says)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,19 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forerun.simulator.opgraph import GraphContext
+from forerun.spaces.clusters import load_cluster
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.graphs.exported_file import read_exported
 from forerun.spaces.opgraph.graphs.torch_module import model_of_module
+from forerun.spaces.opgraph.profile import load_graph_profile, with_graph_switches
 from tests.fuzz.graphs_and_traces import call, exported_program, tensor
 
 
@@ -31,6 +35,25 @@ def test_a_program_by_hand(tmp_path: Path) -> None:
     assert model.parameters == 8 * 27 + 8 + 1280
     assert model.macs == 8 * 27 * 64 + 1280
     assert model.operators[2].stride == (2, 2)
+
+
+@pytest.mark.parametrize(("words", "sparse"), [({}, False), ({"sparse": True}, True), ({"sparse": False}, False)])
+def test_a_table_has_gradients_of_all_rows_unless_it_is_sparse(
+    words: dict[str, bool], sparse: bool, tmp_path: Path
+) -> None:
+    program = exported_program()
+    network = program["graph_module"]["graph"]
+    network["nodes"] = [call("rows", "aten.embedding.default", ["w", "x"], **words)]
+    network["tensor_values"] |= {"x": tensor(4, 16), "w": tensor(1000, 32), "rows": tensor(4, 16, 32)}
+    model = read_exported(write(tmp_path / "m.pt2", program))
+    context = GraphContext(
+        model=model, cluster=load_cluster("abci-v100"), profile=load_graph_profile("pytorch-ddp"), precision="fp32"
+    )
+    table = model.operators[0]
+    assert float(context.sent_elements(table, 8.0)) == (8 * 16 * 32 if sparse else 1000 * 32)
+    assert context.dense_parameters == (0 if sparse else 1000 * 32)
+    opposite = with_graph_switches(context.profile, {"table-gradients": "dense" if sparse else "rows"})
+    assert replace(context, profile=opposite).sparse(table) is not sparse
 
 
 def test_dynamic_extents_are_refused(tmp_path: Path) -> None:

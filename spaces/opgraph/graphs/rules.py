@@ -141,7 +141,13 @@ def embedding(call: Call) -> Facts:
     if len(table) != 2:
         return {"kind": Kind.COPY, "weights": call.weight_elements}
     count = math.prod(call.output) // max(table[1], 1)
-    return {"kind": Kind.EMBEDDING, "rows": table[0], "lookups": max(count, 1)}
+    # torch.nn.Embedding has gradients of all rows unless it is sparse; ONNX has no such attribute.
+    return {
+        "kind": Kind.EMBEDDING,
+        "rows": table[0],
+        "lookups": max(count, 1),
+        "dense_gradient": not call.get("sparse", default=False),
+    }
 
 
 def batch_norm(call: Call) -> Facts:
