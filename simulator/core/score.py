@@ -5,7 +5,7 @@ gathered: blocks (tp, cp, ep, etp, mbs, sp, recompute), stage plans (pp, vpp, sc
 microbatch), pipelines (all but zero and placement), transfers. No Python object is created per candidate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ from forerun.spaces.strategies import Context, StrategyTable
 from forerun.spaces.strategies.racks import SPANS, domains, rack_devices, with_domain
 from forerun.spaces.strategies.software import running
 
+Group = tuple[int, NDArray[np.intp]]
+"""A key and the rows of a table that have it."""
 _STAGE_AXES = ("gpus", "pp", "tp", "cp", "ep", "etp", "vpp", "schedule", "split")
 PIPELINE_AXES = (*_STAGE_AXES, "mbs", "sp", "recompute", "recompute_layers")
 """Axes of the pipelined part of a step, in addition to those of its layers."""
@@ -42,28 +44,27 @@ def score(context: Context, table: StrategyTable) -> ScoreTable:
     Raises:
         RequestError: the device lacks the workload's precision, or a cost rule does not know an operator or link.
     """
-    if rack_devices(context.cluster):
-        return _on_racks(context, table)
-    return _scores(context, table)
-
-
-def _on_racks(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return the scores of a table whose rows place their groups differently in racks."""
+    if not len(table) or not rack_devices(context.cluster):
+        return _scores(context, table)
     domain = domains(context.cluster, {axis: table.column(axis) for axis in SPANS})
-    groups = [np.flatnonzero(domain == size) for size in np.unique(domain)]
-    parts = [_scores(with_domain(context, int(domain[rows[0]])), table.take(rows)) for rows in groups]
-    return joined(parts, _order_of(groups)) if len(parts) > 1 else parts[0]
+    groups = [(int(size), np.flatnonzero(domain == size)) for size in np.unique(domain)]
+    return _by_group(table, groups, lambda size, part: _scores(with_domain(context, size), part))
 
 
 def _scores(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return the scores of a table whose rows all use the same racks."""
-    groups = _by_software(table)
-    if len(groups) < 2:
-        scores = _same_software(running(context, groups[0][0] if groups else 0), table)
-    else:
-        parts = [_same_software(running(context, on), table.take(rows)) for on, rows in groups]
-        scores = joined(parts, _order_of([rows for _, rows in groups]))
+    """Return the scores of a table whose rows place their groups alike in racks."""
+    scores = _by_group(table, _by_software(table), lambda on, part: _same_software(running(context, on), part))
     return corrected(context, table, scores, scores.time_s)
+
+
+def _by_group(
+    table: StrategyTable, groups: Sequence[Group], score_group: Callable[[int, StrategyTable], ScoreTable]
+) -> ScoreTable:
+    """Return the scores of a table, computed for each group of rows by its key."""
+    if len(groups) == 1:
+        return score_group(groups[0][0], table)
+    parts = [score_group(key, table.take(rows)) for key, rows in groups]
+    return joined(parts, np.argsort(np.concatenate([rows for _, rows in groups]), kind="stable"))
 
 
 def peaks(context: Context, table: StrategyTable) -> Floats:
@@ -96,23 +97,22 @@ def _peaks(context: Context, table: StrategyTable) -> Floats:
     return total_memory(context, activations, keys.inverse, states, replica_keys.inverse).peak_bytes
 
 
-def _by_software(table: StrategyTable) -> list[tuple[int, NDArray[np.intp]]]:
+def _by_software(table: StrategyTable) -> list[Group]:
     """Return the sets of switches that rows of a table turn on, with their rows."""
-    software, codes = table.choices["software"], table.codes["software"]
-    if not len(software) or not software.any():
+    software, own = table.choices["software"], table.codes["software"]
+    if not len(table) or not software.any():
         return [(0, np.arange(len(table)))]
-    groups = ((int(on), np.flatnonzero(codes == code)) for code, on in enumerate(software))
+    groups = ((int(on), np.flatnonzero(own == code)) for code, on in enumerate(software))
     return [(on, rows) for on, rows in groups if len(rows)]
-
-
-def _order_of(groups: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
-    """Return the position of every row of a table in its concatenated groups."""
-    return np.argsort(np.concatenate(groups), kind="stable")
 
 
 def _same_software(context: Context, table: StrategyTable) -> ScoreTable:
     """Return the scores of a table whose rows turn the same switches on, which ``context`` has."""
-    return _some_staged(context, table) if table.stage_choices else _flat(context, table)
+    if not table.stage_choices:
+        return _flat(context, table)
+    staged = np.array([choices is not None for choices in table.stage_choices])
+    groups = [(kind, rows) for kind in (True, False) if len(rows := np.flatnonzero(staged == kind))]
+    return _by_group(table, groups, lambda kind, part: (staged_score if kind else _flat)(context, part))
 
 
 def corrected(context: Context, table: StrategyTable, scores: ScoreTable, time_s: Mapping[str, Floats]) -> ScoreTable:
@@ -141,16 +141,6 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
     p2p_s = p2p_time_s(context, table.take(p2p_keys.rows))[p2p_keys.inverse]
     zero = table.column("zero")
     return step_scores(context, pipelines, keys.inverse, costs, replica_keys.inverse, zero, p2p_s, tables)
-
-
-def _some_staged(context: Context, table: StrategyTable) -> ScoreTable:
-    """Return the scores of a table in which some rows have different stages."""
-    staged = np.array([choices is not None for choices in table.stage_choices])
-    groups = [np.flatnonzero(staged), np.flatnonzero(~staged)]
-    parts = [staged_score(context, table.take(groups[0]))]
-    if len(groups[1]):
-        parts.append(_flat(context, table.take(groups[1])))
-    return joined(parts, _order_of(groups))
 
 
 def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Floats]:
