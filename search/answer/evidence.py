@@ -27,8 +27,9 @@ def figures() -> Mapping[str, Any]:
 
 
 def entry_of(device: str | None, framework: str | None, experts: bool | None = None) -> Mapping[str, Any] | None:
-    """Return the figures of a device, a framework and models with or without experts (None: any of them); None without
-    measured runs.
+    """Return the figures of a device, a framework and models with or without experts (None: any of them).
+
+    None without measured runs.
     """
     wanted = {"device": device, "framework": framework, "experts": experts}
     entries: list[Mapping[str, Any]] = figures()["entries"]
@@ -36,16 +37,18 @@ def entry_of(device: str | None, framework: str | None, experts: bool | None = N
 
 
 def measured_framework(profile: FrameworkProfile) -> str:
-    """Return the framework whose measured runs support a profile: the nearest one of its lineage with runs, else the
-    root.
+    """Return the framework whose measured runs support a profile.
+
+    It is the nearest one of its lineage with runs, else the root.
     """
     names = profile.lineage or (profile.name,)
     return next((name for name in names if entry_of(None, name)), names[-1])
 
 
 def evidence_of(context: Context) -> NearestRuns:
-    """Return the nearest published runs of an uncalibrated context; for groups of nodes, those of the group with the
-    weakest evidence.
+    """Return the nearest published runs of an uncalibrated context.
+
+    For groups of nodes they are those of the group with the weakest evidence.
     """
     if context.cluster.groups:
         weakest = max(map(evidence_of, group_contexts(context)), key=lambda one: LEVELS.index(one.level))

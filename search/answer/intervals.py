@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def certain(context: "Context | GraphContext", rows: tuple[R, ...], objective: str | None = None) -> tuple[R, ...]:
-    """Return rows with the intervals of their step time and peak memory, and, in a calibrated context, the best
-    indistinguishable rank.
+    """Return rows with the intervals of their step time and peak memory.
+
+    In a calibrated context rows also have the best rank from which they cannot be distinguished.
 
     Rows of different numbers of devices are compared only if ``objective`` ranks by cost.
     """

@@ -11,8 +11,11 @@ from forerun.search.board.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Rows compared with the best one: ``fastest`` by predicted time alone, ``safest`` among rows with a small OOM
-    risk. None: no such row, or unknown. ``unscored``: an unscored candidate may be a better safe row."""
+    """Rows compared with the best one.
+
+    ``fastest`` by predicted time alone, ``safest`` among rows with a small OOM risk. None: no such row, or unknown.
+    ``unscored``: an unscored candidate may be a better safe row.
+    """
 
     fastest: Row | None = None
     safest: Row | None = None
@@ -61,8 +64,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTrees:
-    """Result of a search of strategy trees faster than flat rows; counts as in ``TreeRows``, ``remarks`` as in
-    ``Found``."""
+    """Result of a search of strategy trees faster than flat rows.
+
+    Counts are as in ``TreeRows``, ``remarks`` as in ``Found``.
+    """
 
     rows: tuple[TreeRow, ...]
     starts: int

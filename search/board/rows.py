@@ -310,8 +310,10 @@ def tree_row(
     *,
     usd_per_gpu_hour: float | None = None,
 ) -> Row[S]:
-    """Return the row of a strategy tree over the settings of flat ``strategies``; ``scores`` has one row. ``tree``: its
-    name; empty for a flat strategy."""
+    """Return the row of a strategy tree over the settings of flat ``strategies``.
+
+    ``scores`` has one row. ``tree``: its name; empty for a flat strategy.
+    """
     return _row(context, tree, gpus, strategies, scores, 0, usd_per_gpu_hour, None)
 
 

@@ -84,9 +84,7 @@ def hub_modules(launch: Launch) -> list[str]:
 
 
 def adapter_arguments(launch: Launch) -> list[str]:
-    """Return the adapters of a launch as arguments of a training program of the Hugging Face kind (TRL's ModelConfig);
-    none without adapters.
-    """
+    """Return the adapters of a launch as arguments of TRL's ModelConfig; none without adapters."""
     if not launch.tuning.rank:
         return []
     names = " ".join(hub_modules(launch))

@@ -135,9 +135,10 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFile:
-    """A file to read: ``beside``: launch scripts given with it, ``others``: further documents, ``gpus``: the user's
-    number of devices, ``entry``: name of one of several configurations in the file, ``given``: arguments and
-    environment of a script.
+    """A file to read.
+
+    ``beside``: launch scripts given with it, ``others``: further documents, ``gpus``: the user's number of devices,
+    ``entry``: name of one of several configurations in the file, ``given``: arguments and environment of a script.
     """
 
     name: str

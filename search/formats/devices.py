@@ -75,8 +75,9 @@ def shard_stated(shard: int | None, copies: int, notes: list[str]) -> int:
 
 
 def batch_of(run: RunReplicas, per_replica: int, why: str) -> tuple[int | None, str]:
-    """Return the global batch of ``per_replica`` sequences times the replicas (None if these are unknown), and a
-    remark.
+    """Return the global batch of ``per_replica`` sequences times the replicas, and a remark.
+
+    The batch is None if the replicas are unknown.
 
     >>> batch_of(RunReplicas(dp=4, known=True), 8, "as the framework assumes")
     (32, 'global batch 32: 8*dp, as the framework assumes')

@@ -42,8 +42,10 @@ class Export:
 
 
 def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch, Context | None]:
-    """Return row ``rank`` of the leaderboard in a folder of ``forerun search --out``, and its context (None for an
-    operator graph, whose formats have no framework laws). ``search``: number of a search in a sweep's folder.
+    """Return row ``rank`` of the leaderboard in a folder of ``forerun search --out``, and its context.
+
+    The context is None for an operator graph, whose formats have no framework laws. ``search``: number of a search in a
+    sweep's folder.
 
     Raises:
         RequestError: the folder has no leaderboard or row, or its model or cluster is unavailable.
@@ -53,8 +55,9 @@ def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch
 
 
 def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) -> tuple[Launch, Context | None]:
-    """Return row ``rank`` of a leaderboard as a document, and its context; ``name``: name of the search, ``source``:
-    its place for messages.
+    """Return row ``rank`` of a leaderboard as a document, and its context.
+
+    ``name``: name of the search, ``source``: its place for messages.
 
     Raises:
         RequestError: see ``load_launch``.
@@ -119,8 +122,9 @@ def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: st
 
 
 def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB) -> Export:
-    """Return the files of a launch in format ``name``, or in ``all`` that can express it, each in a subfolder of the
-    ``job``.
+    """Return the files of a launch in format ``name``, or in ``all`` that can express it.
+
+    Each format has a subfolder of the ``job``.
 
     Raises:
         RequestError: the format is unknown or refuses the launch.

@@ -145,8 +145,9 @@ def _with_data(imported: Imported, item: Format, files: Files) -> Imported:
 
 
 def _main(files: Files) -> str:
-    """Return the main configuration: the file that names the others, else the first of joint files, else the first
-    script.
+    """Return the main configuration.
+
+    It is the file that names the others, else the first of joint files, else the first script.
 
     Raises:
         RequestError: there are several configurations.

@@ -32,8 +32,9 @@ def counts_of(strategy: Strategy, layers: int) -> tuple[int, ...]:
 def split_of(
     counts: Sequence[int], *, pp: int, vpp: int, predicts: bool = False
 ) -> tuple[Split, tuple[int, ...] | None] | None:
-    """Return the split, or else ``layers_per_stage``, from the layers of every virtual stage; ``predicts``: the last
-    one has a multi-token-prediction block.
+    """Return the split, or else ``layers_per_stage``, from the layers of every virtual stage.
+
+    ``predicts``: the last one has a multi-token-prediction block.
 
     None: no strategy has these stages (irregular layers with virtual stages).
 

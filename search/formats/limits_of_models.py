@@ -42,8 +42,9 @@ def recipes_of_decoders(framework: str) -> tuple[Limit, ...]:
 
 
 def decoders_only(framework: str, *, hybrids: bool = False) -> Limit:
-    """Return the limit "the model is a decoder over tokens", also hybrids of any mixers with ``hybrids``; it has no
-    fix.
+    """Return the limit "the model is a decoder over tokens", which has no fix.
+
+    ``hybrids``: hybrids of any mixers are decoders, too.
     """
 
     def other(launch: Launch) -> bool:
@@ -87,8 +88,9 @@ def _mixtures(model: Model) -> list[MixtureOfExperts]:
 
 
 def builds(what: str, *without: str) -> Limit:
-    """Return the limit "the model is a stack of attention and feed-forwards without parts of ``without``" (names of
-    ``MISSING``); ``what``: description of the built model.
+    """Return the limit "the model is a stack of attention and feed-forwards without parts of ``without``".
+
+    ``without``: names of ``MISSING``. ``what``: description of the built model.
     """
 
     def lost(launch: Launch) -> str:

@@ -1,5 +1,6 @@
-"""Megatron-core's hybrid models: a letter per layer, ``M-M-M*-|M-M*-/*-``, stages between ``|``, prediction blocks
-after ``/``.
+"""Megatron-core's hybrid models: a letter per layer, as in ``M-M-M*-|M-M*-/*-``.
+
+Stages are between ``|``, prediction blocks after ``/``.
 
 ``M`` Mamba-2, ``*`` attention, ``-`` feed-forward, ``E`` experts. Source: ``hybrid_layer_allocation.py`` of
 megatron-core 0.19. A layer with a mixer and a feed-forward has two letters.

@@ -1,5 +1,6 @@
-"""Software whose launch scripts have Megatron-LM's arguments: ms-swift's ``megatron``, slime and
-Pai-Megatron-Patch; and YAML files with a section of them: its own functional tests and AMD Primus.
+"""Software whose launch scripts have Megatron-LM's arguments, or YAML files with a section of them.
+
+Scripts: ms-swift's ``megatron``, slime and Pai-Megatron-Patch. YAML: its own functional tests and AMD Primus.
 
 Sources: ``swift/megatron/arguments/megatron_args.py`` of ms-swift 4.6.0; ``megatron_patch/arguments.py`` of
 Pai-Megatron-Patch.

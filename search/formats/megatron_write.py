@@ -43,8 +43,9 @@ def parallel_arguments(launch: Launch) -> dict[str, Value]:
 
 
 def sharding_of(launch: Launch, flags: Iterable[str]) -> dict[str, Value]:
-    """Return the argument of the distributed optimizer for an unsharded strategy with the precision-aware optimizer,
-    which is part of it (megatron-core, optimizer_config.py); one replica may use it too.
+    """Return the argument of the distributed optimizer for an unsharded strategy with the precision-aware optimizer.
+
+    The latter is part of the former (megatron-core, optimizer_config.py); one replica may use it, too.
     """
     return {"use_distributed_optimizer": True} if not launch.strategy.zero and _by_precision(flags) else {}
 

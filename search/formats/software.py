@@ -37,8 +37,9 @@ def has_effect(
     mixture: bool,
     precision: str | None = None,
 ) -> bool:
-    """Whether a switch has an effect for a strategy, with or without experts, at ``precision``; ``settings``: settings
-    of all switches.
+    """Whether a switch has an effect for a strategy, with or without experts, at ``precision``.
+
+    ``settings``: settings of all switches.
     """
     if settings.get(switch.beside) == "off":
         return False
@@ -86,8 +87,10 @@ def chosen(profile: FrameworkProfile) -> dict[str, str]:
 def refused(
     profile: FrameworkProfile, launch: Launch, framework: str | None, writes: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Return the chosen non-default settings of a prediction with ``profile`` that affect the launch, but that
-    ``framework``, or a format that ``writes`` some of its switches, cannot express.
+    """Return the chosen non-default settings of a prediction that affect a launch and that a format cannot express.
+
+    ``profile``: software of the prediction. ``framework``: framework of the format. ``writes``: switches that the
+    format can write (None: all of its framework).
     """
     target = None if framework is None else load_framework(framework)
     mixture, precision = is_mixture(launch.model), launch.workload.precision
@@ -138,8 +141,10 @@ def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
 def read_switches(
     look_up: Callable[[str], Any], framework: str, strategy: Strategy, *, mixture: bool, precision: str | None = None
 ) -> dict[str, str]:
-    """Return the switches of a configuration; ``look_up`` returns the value of one of its settings (None: not stated)
-    and marks it as read."""
+    """Return the switches of a configuration.
+
+    ``look_up`` returns the value of one of its settings (None: not stated) and marks it as read.
+    """
     profile = load_framework(framework)
     switches: dict[str, str] = {}
     for name, _ in profile.switches:
@@ -193,8 +198,9 @@ def _text(value: Any) -> str:
 
 
 def environment(*texts: str) -> dict[str, str]:
-    """Return the environment variables of scripts that affect switches (PyTorch's allocator under one name), speed or
-    memory.
+    """Return the environment variables of scripts that affect switches, speed or memory.
+
+    Variables of PyTorch's allocator have one name.
     """
     lines = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
     telling = {name: value for line in lines for name, value in _VARIABLE.findall(line) if _changes_speed(name)}

@@ -48,8 +48,9 @@ def _whole_stages(launch: Launch) -> Launch:
 
 
 def no_modules(reason: str) -> Limit:
-    """Return the limit "only the attention core is recomputed as a module"; the fix is full recompute, which keeps
-    less.
+    """Return the limit "only the attention core is recomputed as a module".
+
+    Its fix is full recompute, which keeps less.
     """
     return Limit(
         broken=lambda launch: launch.strategy.recompute > Recompute.FULL,

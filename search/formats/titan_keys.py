@@ -207,8 +207,9 @@ def _of_parts(parts: Any, source: str) -> tuple[int, ...]:
 
 
 def dealt(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
-    """Return the layers of each stage under torchtitan's rule, with embedding and head counted as ``first`` and
-    ``last`` layers (``generate_llm_fqn_per_model_part``).
+    """Return the layers of each stage under torchtitan's rule (``generate_llm_fqn_per_model_part``).
+
+    Embedding and head count as ``first`` and ``last`` layers.
 
     >>> dealt(30, 4, 1, 1), dealt(10, 4, 0, 1)
     ((7, 8, 8, 7), (3, 3, 3, 1))

@@ -94,8 +94,9 @@ def folded(
     *,
     launchable: Callable[[Strategy], bool] = lambda strategy: True,
 ) -> Iterator[tuple[Strategy, list[Strategy]]]:
-    """Fold strategies, best first, into ``top`` rows with variants, each led by its best ``launchable`` one if there is
-    one.
+    """Fold strategies, best first, into ``top`` rows with variants.
+
+    Each row is led by its best ``launchable`` strategy if there is one.
     """
     known = list(ranked)
     kinds = [(degrees(one.strategy), tuple(int(getattr(one.strategy, axis)) for axis in KINDS)) for one in known]

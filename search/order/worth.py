@@ -65,8 +65,9 @@ def launch_factor(context: Context, table: StrategyTable, price: Floats | float 
 
 
 def worth_s(context: "Context | GraphContext", scores: ScoreTable, table: "StrategyTable | SplitTable") -> Floats:
-    """Return the ranking seconds of N candidates; per sample for operator graphs, whose batch may grow with the
-    devices.
+    """Return the ranking seconds of N candidates.
+
+    They are per sample for operator graphs, whose batch may grow with the devices.
     """
     if isinstance(context, Context) and isinstance(table, StrategyTable):
         price = failed_start(odds_of_failure(context, scores))

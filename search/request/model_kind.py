@@ -138,8 +138,9 @@ class ModelKind(Protocol[C]):
     def write_chakra(
         self, context: C, strategy: AnyStrategy, result: "EventResult", folder: Path, *, contention: bool = False
     ) -> int:
-        """Write the Chakra traces of a simulated step into a folder; return the number of devices (``contention``: see
-        ``simulate``).
+        """Write the Chakra traces of a simulated step into a folder; return the number of devices.
+
+        ``contention``: see ``simulate``.
 
         Raises:
             RequestError: there are too many devices, or a file cannot be written.

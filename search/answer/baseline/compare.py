@@ -101,8 +101,9 @@ def _strategy_of(context: Context, present: Present, free: Software) -> Strategy
 
 
 def _as_switched(context: Context, present: Present, free: Software) -> tuple[Context, list[str]]:
-    """Return the context with the switches of a run, and a note on differences from the search; ``free`` switches
-    belong to the strategy.
+    """Return the context with the switches of a run, and a note on differences from the search.
+
+    ``free`` switches belong to the strategy.
     """
     profile = context.framework
     searched = dict(profile.switches)
@@ -234,8 +235,9 @@ def _changes(context: Context, strategy: Strategy, price: float | None) -> tuple
 def measured_step(
     present: Present, row: AnyRow, best: AnyRow, predicted_s: float | None
 ) -> tuple[MeasuredStep | None, tuple[str, ...]]:
-    """Return the measured step with the prediction for its workload (None: no prediction), and a note if both are far
-    apart.
+    """Return the measured step with the prediction for its workload, and a note if both are far apart.
+
+    The prediction is None if there is none.
     """
     steps = present.steps
     if steps is None or present.measured_from is None:
@@ -260,8 +262,9 @@ def measured_step(
 def _predicted_as_measured(
     present: Present, row: Row, context: Context, score: Scorer
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the predicted step of the run with the measured batch and sequence, and a note if these differ from the
-    search. None: measured on other devices, or illegal with that workload.
+    """Return the predicted step of the run with the measured batch and sequence, and a note if these differ.
+
+    The step is None if it was measured on other devices, or is illegal with that workload.
     """
     if present.steps is None or present.measured_from is None:
         return None, ()

@@ -28,10 +28,10 @@ NEXT_NODES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """The text of a change to the request, and a strategy that it makes feasible; ``tree``: that strategy if it is a
-    tree.
+    """A change to the request, in words, and a strategy that it makes feasible.
 
-    ``flags``: flags to add to the command; empty without flags, or if a launch needs more.
+    ``tree``: that strategy if it is a tree. ``flags``: flags to add to the command; empty without flags, or if a launch
+    needs more.
     """
 
     change: str

@@ -47,13 +47,12 @@ class AxisStep:
 
 
 def neighbours(context: Context, strategy: Strategy) -> tuple[AxisStep, ...]:
-    """Return the legal strategies on the same devices that differ in one axis, by the next legal number or any named
-    choice.
+    """Return the legal strategies on the same devices that differ in one axis.
 
-    Other axes change only if needed: dp with the device count, the schedule with vpp, the split with the stages;
-    meaningless settings (sp without tp, zero without replicas) are dropped. For a strategy whose stages differ,
-    neighbours also move one layer to another stage, or change recompute or the host share of one stage, or tp of the
-    second half. Each strategy occurs once.
+    A number changes to the next legal one, a named choice to any other. Other axes change only if needed: dp with the
+    device count, the schedule with vpp, the split with the stages; meaningless settings (sp without tp, zero without
+    replicas) are dropped. For a strategy whose stages differ, neighbours also move one layer to another stage, or
+    change recompute or the host share of one stage, or tp of the second half. Each strategy occurs once.
     """
     values = axis_values(strategy)
     if strategy.stage_recompute is not None:
@@ -170,8 +169,9 @@ def _repair(
 
 
 def _kept(context: Context, axis: str, values: dict[str, int], present: Strategy) -> Iterator[Strategy]:
-    """Yield the strategy of some numbers with the present settings per stage, then without; nothing if its halves do
-    not match or no layers are named.
+    """Yield the strategy of some numbers with the present settings per stage, then without.
+
+    Nothing is yielded if its halves do not match or no layers are named.
     """
     same = values["pp"] == present.pp
     layers = present.layers_per_stage if same and values["split"] >= CUSTOM_SPLIT else None

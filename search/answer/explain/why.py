@@ -96,8 +96,9 @@ def against(winner: AnyRow, other: AnyRow, *, name: str = "") -> str:
 
 
 def trust(one: AnyRow, other: AnyRow) -> str:
-    """Return the share of measured pairs with this predicted gap in the predicted order; empty with calibrated
-    intervals, different numbers of devices, or equal predictions.
+    """Return the share of measured pairs with this predicted gap in the predicted order.
+
+    Empty with calibrated intervals, different numbers of devices, or equal predictions.
     """
     gap = abs(other.step_time_s / one.step_time_s - 1)
     if one.facts is not None or one.interval_level not in (None, LEVEL) or one.gpus != other.gpus:

@@ -133,8 +133,9 @@ def _most_common(numbers: Iterable[int], present: int, rank: Callable[[int], int
 
 
 def narrowed(setting: Setting, rows: Sequence[Row], free: Sequence[str] = ()) -> dict[str, Sequence[object]]:
-    """Return the user's restrictions with all axes except degrees and ``free`` ones set to the choices of the rows,
-    which gives a small space for any request.
+    """Return the user's restrictions with all axes except degrees and ``free`` ones set to the choices of the rows.
+
+    The result is a small space for any request.
     """
     seen = table_of([row.strategy for row in rows])
     choices, overrides = setting.space().choices, dict(setting.request.overrides)

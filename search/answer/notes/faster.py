@@ -18,8 +18,9 @@ OBJECTIVES = ("throughput", "cost")
 
 
 def faster_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return a note on gain and risk of the fastest strategy by predicted time alone; none if it is the first or second
-    row (which has its own text), or little faster.
+    """Return a note on gain and risk of the fastest strategy by predicted time alone.
+
+    There is none if it is the first or second row (which has its own text), or little faster.
     """
     first, fastest = rows[0], search.alternatives.fastest
     if fastest is None or (len(rows) > 1 and rows[1].name == fastest.name):
@@ -32,8 +33,9 @@ def faster_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tu
 
 
 def lower_because(context: Context, first: AnyRow, other: AnyRow, rows: Sequence[AnyRow] = ()) -> str:
-    """Return the reason, as the end of a sentence, why a faster flat strategy ranks below the first row; "" if it is
-    not faster.
+    """Return the reason why a faster flat strategy ranks below the first row, as the end of a sentence.
+
+    Empty if it is not faster.
 
     ``rows``: the leaderboard. A strategy that one of them beats in speed and risk is never first.
     """
@@ -65,8 +67,9 @@ def reasons_against(context: Context, first: AnyRow, other: AnyRow) -> list[str]
 
 
 def order_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return a note on rows below the second that are predicted faster than a higher row, with reasons; none without
-    such rows. ``rows`` are in rank order.
+    """Return a note on rows below the second that are predicted faster than a higher row, with reasons.
+
+    ``rows`` are in rank order.
     """
     if setting.objective not in OBJECTIVES:
         return ()

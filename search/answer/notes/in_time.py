@@ -85,8 +85,9 @@ def fewest_in_time(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
 
 
 def even_counts(low: int, high: int, node: int) -> Iterator[int]:
-    """Yield numbers of GPUs from ``low`` to ``high``, ascending: divisors of a node, then whole nodes, at most
-    ``STEPS`` between consecutive powers of two.
+    """Yield numbers of GPUs from ``low`` to ``high``, ascending: divisors of a node, then whole nodes.
+
+    There are at most ``STEPS`` between consecutive powers of two.
 
     >>> list(even_counts(3, 48, 8)), list(even_counts(100, 160, 8))
     ([4, 8, 16, 24, 32, 40, 48], [104, 112, 120, 128, 144, 160])

@@ -15,8 +15,9 @@ ROWS = 10
 
 
 def racks_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return a note on the row that gains most from segments with idle devices in each rack, if the gain pays for the
-    further racks.
+    """Return a note on the row that gains most from segments with idle devices in each rack.
+
+    There is none if the gain does not pay for the further racks.
     """
     context, best = setting.context, (0.0, "")
     rack, node = rack_devices(context.cluster), context.cluster.devices_per_node

@@ -40,8 +40,9 @@ def checked_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> t
 
 
 def narrowing_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> tuple[str, ...]:
-    """Return a note on measurements that narrow the first row's range most; none if its framework was measured on its
-    device.
+    """Return a note on measurements that narrow the first row's range most.
+
+    There is none if its framework was measured on its device.
     """
     context, row = setting.context, rows[0]
     if context.correction is not None or context.cluster.groups or evidence_of(context).near:

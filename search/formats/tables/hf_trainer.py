@@ -1,5 +1,6 @@
-"""Scripts that start a program on transformers' ``Trainer``: torchrun, ``deepspeed`` or ``accelerate launch``, and its
-arguments.
+"""Scripts that start a program on transformers' ``Trainer``, and its arguments.
+
+They call torchrun, ``deepspeed`` or ``accelerate launch``.
 
 Source: ``transformers/training_args.py`` 5.23; names of the longest sequence come from its examples, FastChat, LLaVA
 and TRL. OpenRLHF's arguments (``openrlhf/cli``), which are similar, are read too.

@@ -1,5 +1,6 @@
-"""LLaMA-Factory 0.9: one YAML file for ``llamafactory-cli train`` or its arguments in a script, its Megatron-core
-variant and its ``v1`` form too.
+"""LLaMA-Factory 0.9: one YAML file for ``llamafactory-cli train``, or its arguments in a script.
+
+Its Megatron-core variant and its ``v1`` form are read, too.
 
 Source: ``llamafactory/hparams`` 0.9.5 (gradient checkpointing is on unless it is disabled), and its
 examples ``megatron`` and ``v1``.
