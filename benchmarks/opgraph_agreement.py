@@ -48,12 +48,12 @@ class Drawn:
 
 def drawn_splits(count: int, seed: int) -> dict[str, list[Drawn]]:
     """Draw legal splits and compare their two levels, by family."""
-    draw, found = random.Random(seed), defaultdict[str, list[Drawn]](list)
+    draw, by_family = random.Random(seed), defaultdict[str, list[Drawn]](list)
     tables: dict[tuple[object, ...], SplitTable] = {}
     names = graph_model_names()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tree.yaml"
-        while sum(map(len, found.values())) < count:
+        while sum(map(len, by_family.values())) < count:
             model, cluster, gpus, batch = map(draw.choice, (names, CLUSTERS, GPUS, BATCHES))
             try:
                 setting = resolve(Request(model=model, cluster=cluster, global_batch=batch, gpus=str(gpus)))
@@ -72,16 +72,16 @@ def drawn_splits(count: int, seed: int) -> dict[str, list[Drawn]]:
                 write_tree(setting, str(split), path)
                 tree, *_ = simulate_graph_tree(setting, path)
             except RequestError:
-                found[row.graph.family].append(Drawn(difference=None, as_tree=False))
+                by_family[row.graph.family].append(Drawn(difference=None, as_tree=False))
                 continue
-            found[row.graph.family].append(
+            by_family[row.graph.family].append(
                 Drawn(
                     difference=played.step_time_s / row.step_time_s - 1,
                     as_tree=(tree.step_time_s, tree.breakdown_s, tree.peak_memory_gib)
                     == (played.step_time_s, played.breakdown_s, played.peak_memory_gib),
                 )
             )
-    return found
+    return by_family
 
 
 def order(model: str, count: int, seed: int) -> str:
@@ -130,9 +130,9 @@ def main() -> None:
             print(order(model, args.count, args.seed), flush=True)
         return
     print("| family | splits | median | largest | over 5 % | refused | other trees |\n|---|---|---|---|---|---|---|")
-    found = drawn_splits(args.count, args.seed)
-    found["all"] = [one for values in found.values() for one in values]
-    for family, values in sorted(found.items()):
+    by_family = drawn_splits(args.count, args.seed)
+    by_family["all"] = [one for values in by_family.values() for one in values]
+    for family, values in sorted(by_family.items()):
         known = [abs(one.difference) for one in values if one.difference is not None]
         far, refused = sum(value > CLOSE for value in known), len(values) - len(known)
         other = sum(not one.as_tree for one in values)

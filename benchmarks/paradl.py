@@ -1,9 +1,9 @@
-"""Error and order of forerun against ParaDL's measured tables, beside the error of ParaDL's own oracle.
+"""Error and order of forerun against ParaDL's measured tables, and the error of ParaDL's own oracle.
 
     python benchmarks/paradl.py FOLDER [--write]
 
 FOLDER holds ``paradl.csv`` (published measurements, which may not be passed on: only sums over rows are printed).
-``--write`` replaces the dated result beside this script. Both models are given the same time per sample of one device;
+``--write`` replaces the dated result in ``results/``. Both models are given the same time per sample of one device;
 "by rule" is forerun without it. ParaDL's own predictions are those printed with a row, else those of its formulas.
 """
 
@@ -144,35 +144,38 @@ def error(predicted: float, measured: float) -> float:
     return abs(predicted / measured - 1.0)
 
 
-def orders(found: list[Case], predicted: dict[str, float]) -> tuple[int, int, list[str]]:
-    """Return pairs ordered right, pairs, and those that are not: seconds per sample within each group, filter against
-    channel left out."""
+def orders(measured: list[Case], predicted: dict[str, float]) -> tuple[int, int, list[str]]:
+    """Count pairs in the right order and all pairs, and list the reversed ones.
+
+    Seconds per sample are compared within each group; pairs of a filter and a channel split are left out.
+    """
     right, asked, wrong = 0, 0, []
-    for one, other in combinations(found, 2):
+    for one, other in combinations(measured, 2):
         if not one.group or one.group != other.group or {one.family, other.family} == {"filter", "channel"}:
             continue
-        measured = [case.measured_s / case.batch for case in (one, other)]
-        if max(measured) < (1 + NOISE) * min(measured):
+        true_s = [case.measured_s / case.batch for case in (one, other)]
+        if max(true_s) < (1 + NOISE) * min(true_s):
             continue
         guess = [predicted[case.identity] / case.batch for case in (one, other)]
         asked += 1
-        if (measured[0] < measured[1]) == (guess[0] < guess[1]):
+        if (true_s[0] < true_s[1]) == (guess[0] < guess[1]):
             right += 1
         else:
             wrong.append(f"{one.identity} / {other.identity}")
     return right, asked, wrong
 
 
-def report(found: list[Case]) -> str:
+def report(measured: list[Case]) -> str:
     """Return the result as text."""
-    own = {case.identity: own_s(case, measured=True) for case in found}
-    rule = {case.identity: own_s(case, measured=False) for case in found}
-    oracle = {case.identity: value for case in found if (value := oracle_s(case)) is not None}
+    own = {case.identity: own_s(case, measured=True) for case in measured}
+    rule = {case.identity: own_s(case, measured=False) for case in measured}
+    oracle = {case.identity: value for case in measured if (value := oracle_s(case)) is not None}
     lines = [
         "# forerun and ParaDL's oracle against ParaDL's measured tables",
         "",
         f"{datetime.date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores "
-        f"({platform.machine()}). Mean absolute error of the step time; {len(found)} measured rows on ABCI (V100, four",
+        f"({platform.machine()}). Mean absolute error of the step time; "
+        f"{len(measured)} measured rows on ABCI (V100, four",
         "a node). `paradl` is the oracle itself, fed with the same time per sample as `forerun`; `by rule` is forerun",
         "without that time.",
         "Constants of the profile `chainermn` (eight numbers) were fitted to these rows and to VGG-16 below by",
@@ -182,13 +185,13 @@ def report(found: list[Case]) -> str:
         "| table | model | strategy | rows | paradl | forerun | by rule |",
         "|---|---|---|---|---|---|---|",
     ]
-    keys = dict.fromkeys((case.table, case.model, case.family) for case in found)
+    keys = dict.fromkeys((case.table, case.model, case.family) for case in measured)
     for key in keys:
-        rows = [case for case in found if (case.table, case.model, case.family) == key]
+        rows = [case for case in measured if (case.table, case.model, case.family) == key]
         means = " | ".join(_mean(rows, values) for values in (oracle, own, rule))
         lines.append(f"| {' | '.join(key)} | {len(rows)} | {means} |")
-    both = [case for case in found if case.identity in oracle]
-    lines.append(f"| all | | | {len(found)} | | {_mean(found, own)} | {_mean(found, rule)} |")
+    both = [case for case in measured if case.identity in oracle]
+    lines.append(f"| all | | | {len(measured)} | | {_mean(measured, own)} | {_mean(measured, rule)} |")
     lines.append(
         f"| where paradl has a prediction | | | {len(both)} | {_mean(both, oracle)} | {_mean(both, own)} | "
         f"{_mean(both, rule)} |"
@@ -198,7 +201,7 @@ def report(found: list[Case]) -> str:
         for values in (oracle, own, rule)
     ]
     lines.append("| median of these | | | | " + " | ".join(f"{value:.1%}" for value in medians) + " |")
-    right, asked, wrong = orders(found, own)
+    right, asked, wrong = orders(measured, own)
     lines += [
         "",
         f"Order within groups of equal GPU counts (seconds per sample, pairs more than {NOISE:.0%} apart, filter",
@@ -253,10 +256,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="replace the dated result")
     options = parser.parse_args()
     rows = list(cases(options.folder / "paradl.csv"))
-    found = [case for case in rows if case.model in MODELS]
-    if unknown := sorted({case.model for case in rows} - {case.model for case in found}):
+    known = [case for case in rows if case.model in MODELS]
+    if unknown := sorted({case.model for case in rows} - {case.model for case in known}):
         print(f"left out, of no network with a time per sample: {', '.join(unknown)}", file=sys.stderr)
-    text = report(found) + "\n".join(vgg_lines())
+    text = report(known) + "\n".join(vgg_lines())
     print(text)
     if options.write:
         (Path(__file__).parent / "results" / f"{datetime.date.today()}-paradl.md").write_text(text, encoding="utf-8")

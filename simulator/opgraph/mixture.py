@@ -6,7 +6,6 @@ replica are left out: mixtures assume software that exchanges directly.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.score import PHASES
+from forerun.simulator.opgraph.split_cuts import degrees_by_axis
 from forerun.simulator.opgraph.transfers import blocked_s, sent_gradient, weight_transfer_s
 from forerun.spaces.operators import Cut, OperatorGraph, spatial_axes
 from forerun.spaces.opgraph.axes import operator_graph
@@ -68,7 +68,7 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     needs = needs_of(graph, shares, input_gradients=False)
     if context.inference:
         needs = tuple(need for need in needs if need.phase is TransferPhase.FORWARD)
-    degrees = {name: _degrees(operator_cuts) for name, operator_cuts in cuts.items()}
+    degrees = {name: degrees_by_axis(operator_cuts) for name, operator_cuts in cuts.items()}
     forward_L, backward_L = _device_s(context, graph, degrees, batch)
     device, host = float((forward_L + backward_L).sum()), float(context.issued_s())
     paced_NL = context.paced(forward_L[None], backward_L[None], np.array([host]))
@@ -106,14 +106,6 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
 def _filled(cuts: tuple[Cut, ...], devices: int) -> tuple[Cut, ...]:
     """Cuts whose degrees multiply to the number of devices; none on one device."""
     return cuts or (Cut(axis=None, degree=devices),)
-
-
-def _degrees(cuts: tuple[Cut, ...]) -> dict[str, int]:
-    degrees: dict[str, int] = defaultdict(lambda: 1)
-    for cut in cuts:
-        if cut.axis is not None:
-            degrees[cut.axis] *= cut.degree
-    return degrees
 
 
 def _device_s(

@@ -58,7 +58,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     tail = tails(context, c)
     stages = pipeline_stages(context, c)
     moved = exchanges(context, c, tail)
-    forward_NL, backward_NL, whole = _device_s(context, c, tail)
+    forward_NL, backward_NL, repeated_s = _device_s(context, c, tail)
     host = _host_s(context, c, moved)
     device = added(forward_NL + backward_NL) * c.segments_N
     forward_NL, backward_NL = context.paced(forward_NL, backward_NL, host / c.segments_N)
@@ -82,7 +82,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
         peak_stage=np.zeros(len(c), dtype=np.int64),
         fits=np.asarray(peak <= context.memory_limit_bytes),
         hidden_s=np.maximum(np.where(pipeline, stages.exchange_s, exchanged.whole_s) - phases["gradient"], 0.0),
-        repeated_s=np.where(pipeline, 0.0, whole),
+        repeated_s=np.where(pipeline, 0.0, repeated_s),
         device_s=np.where(pipeline, forward_s + backward_s, device),
         host_s=host,
     )
@@ -119,7 +119,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
         filters_K=np.where(c.is_mode(Mode.FILTER), c.parts_N, ones),
         channels_K=np.where(c.is_mode(Mode.CHANNEL), c.parts_N, ones),
     )
-    split, whole = context.times(cut), context.times(Local.whole(batch))
+    split, undivided = context.times(cut), context.times(Local.whole(batch))
     position = np.arange(len(layers.kind_of_L))
     repeated = position >= tail[:, None]  # a spatial tail
     # Channels of the model's input (three of an image) are too few to split.
@@ -127,7 +127,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
     unsplit = (c.is_mode(Mode.FILTER) | c.is_mode(Mode.CHANNEL))[:, None] & ~layers.weighted
     forward, backward = (
         np.where(repeated, one[:, layers.kind_of_L], other[:, layers.kind_of_L])
-        for one, other in ((whole.forward_KU, split.forward_KU), (whole.backward_KU, split.backward_KU))
+        for one, other in ((undivided.forward_KU, split.forward_KU), (undivided.backward_KU, split.backward_KU))
     )
     if np.any(c.mixed_N):
         everything = context.times(
@@ -145,8 +145,8 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
     if np.any(c.spread_N):
         # The fullest device looks up the rows of its tables for all samples.
         everything = context.times(Local.whole(c.local_N * c.replicas_N))
-        here = {count: _is_here(context, int(count)) for count in set(c.replicas_N)}
-        shares = np.array([here[count] for count in c.replicas_N])
+        stored = {count: _is_stored(context, int(count)) for count in set(c.replicas_N)}
+        shares = np.array([stored[count] for count in c.replicas_N])
         table = c.spread_N[:, None] & layers.is_kind(Kind.EMBEDDING)
         forward = np.where(table, shares * everything.forward_KU[:, layers.kind_of_L], forward)
         backward = np.where(table, shares * everything.backward_KU[:, layers.kind_of_L], backward)
@@ -155,7 +155,7 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
     return forward, backward, repeated_s * kept
 
 
-def _is_here(context: GraphContext, devices: int) -> NDArray[np.bool_]:
+def _is_stored(context: GraphContext, devices: int) -> NDArray[np.bool_]:
     """Mark the tables of the fullest of some devices."""
     names = {table.name for table in fullest_tables(context.model, devices)}
     return np.array([operator.name in names for operator in context.model.operators])

@@ -89,8 +89,8 @@ def _coupled_rings(load_RS: Floats) -> Iterator[tuple[NDArray[np.intp], Floats]]
         nearer_S = np.minimum(first_S, np.where(crossed, first_R[:, None], stages).min(axis=0, initial=stages))
         first_S, changed = nearer_S, bool(np.any(nearer_S < first_S))
     for first in np.flatnonzero(np.bincount(first_S) > 1):
-        own = np.flatnonzero(first_S == first)
-        yield own, load_RS[crossed[:, own].any(axis=1)][:, own]
+        members = np.flatnonzero(first_S == first)
+        yield members, load_RS[crossed[:, members].any(axis=1)][:, members]
 
 
 def _repeating_replicas(cluster: Cluster, replicas: int, parts: int) -> int:
@@ -186,9 +186,9 @@ def shared_s(
         most = np.minimum(most, 1.0 / np.maximum(load.max(axis=0, initial=0.0), _SAME / assumed))
         pace_PS[rows, :stages] = most / assumed
         met = (np.count_nonzero(load, axis=1) > 1) & ((load * most).sum(axis=1) > 1.0 + _SAME)
-        for own, load_RM in _coupled_rings(load[met] * assumed):
+        for members, load_RM in _coupled_rings(load[met] * assumed):
             loads_PRM = np.broadcast_to(load_RM, (len(rows), *load_RM.shape))
-            by_size[load_RM.shape].append((loads_PRM, *np.broadcast_arrays(rows[:, None], own)))
+            by_size[load_RM.shape].append((loads_PRM, *np.broadcast_arrays(rows[:, None], members)))
     took = latency + work / pace_PS[:, :, None]
     for groups in by_size.values():
         loads, *at = map(np.concatenate, zip(*groups, strict=True))

@@ -1,15 +1,25 @@
 """Cuts of every operator, by axis, under a split that is not a pipeline."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from forerun.spaces.operators import spatial_axes
+from forerun.spaces.operators import Cut, spatial_axes
 from forerun.spaces.opgraph import WEIGHTED, GraphModel, Kind, Operator
 from forerun.spaces.opgraph.limits import tail_start
 from forerun.spaces.opgraph.split import Mode, Split
 
 Cuts = Mapping[str, int]
 """Degrees by axis, outermost first."""
+
+
+def degrees_by_axis(cuts: Iterable[Cut]) -> dict[str, int]:
+    """Return the product of the cuts of every axis; axes without a cut have the degree 1."""
+    degrees: dict[str, int] = defaultdict(lambda: 1)
+    for cut in cuts:
+        if cut.axis is not None:
+            degrees[cut.axis] *= cut.degree
+    return degrees
 
 
 @lru_cache(maxsize=1024)

@@ -156,8 +156,8 @@ def _exchanges(
     messages = Messages(bytes_NB=sizes.reshape(-1, most), ready_NB=ready.reshape(-1, most))
     shapes, which = np.unique(np.stack([replicas_P, parts_P], axis=1).astype(np.int64), axis=0, return_inverse=True)
     strides = np.ones((len(shapes), shape[1]))
-    for own, (replicas, parts) in zip(strides, shapes.tolist(), strict=True):
-        own[:parts] = stage_strides(levels, replicas, parts)[: shape[1]]
+    for row, (replicas, parts) in zip(strides, shapes.tolist(), strict=True):
+        row[:parts] = stage_strides(levels, replicas, parts)[: shape[1]]
     ranks, stride = np.repeat(replicas_P, shape[1]), strides[which.reshape(-1)].reshape(-1)
     wire = wire_s(context, messages, ranks, stride)
     latency = np.where(wire > 0, reduce_s(context.cluster, np.ones(len(ranks)), ranks, stride, 1.0)[:, None], 0.0)

@@ -61,7 +61,7 @@ class GraphDeviceWriter:
         self.computed: list[int] = []
         self.at: dict[int, tuple[int, ...]] = {}
         self.exchanged: dict[int, tuple[int, ...]] = {}
-        self.behind: list[int] = []
+        self.exchanges: list[int] = []
         self.last = {action.chunk: place for place, action in enumerate(program) if action.kind == Pass.BACKWARD}
         sent = [
             transfer
@@ -92,8 +92,8 @@ class GraphDeviceWriter:
             self._load()
         # Every exchange waits for the slowest device and for other nodes.
         busy_s = max(self._busy_s(place) for place in self.places)
-        waiting_s = self.plan.waiting_s(self.device, busy_s, exchanged=bool(self.behind))
-        waited = self.graph.add(HOST, waiting_s, self.compute, self.behind)
+        waiting_s = self.plan.waiting_s(self.device, busy_s, exchanged=bool(self.exchanges))
+        waited = self.graph.add(HOST, waiting_s, self.compute, self.exchanges)
         self._everywhere(waited)
         optimizer_s = max(map(self.plan.optimizer_s, self.places))
         update = self.graph.add(OPTIMIZER, optimizer_s, self.compute, (waited,))
@@ -306,7 +306,7 @@ class GraphDeviceWriter:
             after = (self.graph.add(HOST, stands_s, self.compute, bucket.members),)
         tag = (bucket.transfer.kind, f"{len(bucket.members)} gradients")
         moves = (self.plan.bucket_move(bucket.transfer),)
-        self.behind.append(self._move(REDUCE, moves, self.gradient, after, tag))
+        self.exchanges.append(self._move(REDUCE, moves, self.gradient, after, tag))
 
     def _send_away(self, operator: CutOperator, action: Action, task: int) -> None:
         """Copy the activations of an operator to the host after its forward pass."""

@@ -10,6 +10,7 @@ from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import in_order, paced
 from forerun.simulator.opgraph.footprint import footprint
+from forerun.simulator.opgraph.split_cuts import degrees_by_axis
 from forerun.simulator.opgraph.transfers import all_reduce_s
 from forerun.spaces.operators import Cut, CutOperator, OperatorGraph
 from forerun.spaces.opgraph import Kind
@@ -44,7 +45,7 @@ def part_costs(
     ``elsewhere``: operators without a cost, on other devices; ``stored``: cuts of stored outputs that differ from their
     cuts when computed.
     """
-    degrees = {name: _by_axis(operator_cuts) for name, operator_cuts in cuts.items()}
+    degrees = {name: degrees_by_axis(operator_cuts) for name, operator_cuts in cuts.items()}
     batch = {operator.name: operator.axis("batch").size for operator in graph.operators}
     cases: dict[tuple[float, ...], int] = {}
     case_of: dict[str, int] = {}
@@ -63,7 +64,7 @@ def part_costs(
     times, kinds = context.times(local), context.layers.kind_of_L
     present = {name: operator_cuts for name, operator_cuts in degrees.items() if name not in elsewhere}
     holds = footprint(
-        context.model, present, {name: _by_axis(operator_cuts) for name, operator_cuts in (stored or {}).items()}
+        context.model, present, {name: degrees_by_axis(operator_cuts) for name, operator_cuts in (stored or {}).items()}
     )
     costs_of = {}
     for number, layer in enumerate(context.model.operators):
@@ -134,14 +135,6 @@ def at_host_speed(
                 input_s=max(known.input_s, cost.input_s + behind_s),
             )
     return costs_of
-
-
-def _by_axis(cuts: Sequence[Cut]) -> dict[str, int]:
-    degrees: dict[str, int] = {}
-    for cut in cuts:
-        if cut.axis is not None:
-            degrees[cut.axis] = degrees.get(cut.axis, 1) * cut.degree
-    return degrees
 
 
 def activation_s(context: GraphContext, transfer: Transfer, element_bytes: float) -> float:
