@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from forerun.search.board.baseline import Baseline
 from forerun.search.board.notebook import rows_html
-from forerun.search.board.requested import NextRuns, TreeRows
+from forerun.search.board.requested import Baseline, NextRuns, TreeRows
 from forerun.search.board.rows import Row
 from forerun.search.files.documents import SCHEMA
 from forerun.spaces.files import csv_text

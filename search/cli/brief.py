@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.answer.notes.divisible import STARTABLE
-from forerun.search.answer.notes.knee import KNEE
+from forerun.search.answer.notes.gpu_counts import KNEE
 from forerun.search.answer.notes.low_oom_risk import SAFEST
 from forerun.search.board.leaderboard import Leaderboard, row_to_launch
 from forerun.search.board.rows import Row

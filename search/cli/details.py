@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forerun.search.answer.explain.explain import MEANING, MEMORY_MEANING, Explanation
-from forerun.search.board.baseline import ScoredChange
+from forerun.search.board.requested import ScoredChange
 from forerun.search.board.rows import GIB, AnyRow
 from forerun.search.cli.bars import Brush
 from forerun.search.cli.console import brush_of

@@ -6,9 +6,9 @@ from typing import Any
 
 from forerun.search.answer.baseline import Baseline, MeasuredStep
 from forerun.search.answer.explain.why import why
-from forerun.search.board.baseline import ScoredChange
 from forerun.search.board.folder import BOARD
 from forerun.search.board.leaderboard import Leaderboard, SpaceCounts
+from forerun.search.board.requested import ScoredChange
 from forerun.search.board.row_reading import above_zero, row_from_json
 from forerun.search.board.sweeps import read_search
 from forerun.search.order.objectives import objective_named

@@ -16,9 +16,8 @@ from forerun.search.report.own_run import own_run_section
 from forerun.search.report.scaling import scaling_section
 from forerun.search.report.scatter import View, pareto_front, scatter, views_data, views_of
 from forerun.search.report.scripted import part, scripted_page
-from forerun.search.report.stages import stages_section
 from forerun.search.report.table import filter_form, leaderboard_table
-from forerun.search.report.timeline import timeline_section
+from forerun.search.report.timeline import stages_section, timeline_section
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
 

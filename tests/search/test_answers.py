@@ -4,8 +4,7 @@ import pytest
 
 from forerun.search.cli.flags.declaration import Answer, flags_of, json_schema
 from forerun.search.cli.flags.parsing import Words, refuse_unserved
-from forerun.search.cli.flags.reading import read_declaration
-from forerun.search.cli.registry import VERBS, Verb
+from forerun.search.cli.registry import VERBS, Verb, read_declaration
 
 GRAPH = "resnet50 --cluster abci-v100 --global-batch 64/gpu".split()
 

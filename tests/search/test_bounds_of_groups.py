@@ -9,8 +9,8 @@ import yaml
 
 from forerun.search.answer.searches import search_groups
 from forerun.search.explore.groups.group_plans import least_plan_s, ordered_plans
-from forerun.search.explore.groups.group_rows import simulate_groups
 from forerun.search.explore.groups.group_search import _space, group_setting
+from forerun.search.explore.groups.simulated_plans import simulate_groups
 from forerun.search.explore.samplers.degree_classes import degree_classes
 from forerun.search.request.request import Request
 from forerun.search.request.setting import Setting

@@ -83,7 +83,7 @@ def test_a_folder_that_is_no_search(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_help_names_every_format_that_is_written() -> None:
-    from forerun.search.cli.flags.reading import read_declaration
+    from forerun.search.cli.registry import read_declaration
 
     named = set(read_declaration("export").epilog.replace(",", " ").replace(".\n", " ").split())
     assert {item.name for item in writable()} <= named

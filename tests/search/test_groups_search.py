@@ -10,7 +10,7 @@ import yaml
 
 from forerun.search.answer.searches import search_groups
 from forerun.search.cli import main
-from forerun.search.explore.groups.group_rows import simulate_groups
+from forerun.search.explore.groups.simulated_plans import simulate_groups
 from forerun.search.order.worth import worth_of
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve

@@ -6,7 +6,7 @@ import pytest
 
 from forerun.search import search
 from forerun.search.answer.notes.contract import NoteSearch
-from forerun.search.answer.notes.knee import KNEE, knee_note
+from forerun.search.answer.notes.gpu_counts import KNEE, knee_note
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 

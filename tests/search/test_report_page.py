@@ -22,8 +22,8 @@ from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.details import request_behind
 from forerun.search.report.page import MOST_ROWS
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
-from forerun.search.report.stages import stages_section
 from forerun.search.report.table import MOST_VARIANTS
+from forerun.search.report.timeline import stages_section
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
 

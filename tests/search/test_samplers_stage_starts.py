@@ -10,8 +10,8 @@ import pytest
 from forerun.search.answer.searches import explore_request
 from forerun.search.cli import main
 from forerun.search.explore.samplers import Exploring
-from forerun.search.explore.samplers.heuristics import heuristic_starts
 from forerun.search.explore.samplers.registry import PER_STAGE
+from forerun.search.explore.samplers.warm_starts import heuristic_starts
 from forerun.search.request.request import Request
 from forerun.search.request.setting import Setting
 from forerun.simulator import score

@@ -14,8 +14,7 @@ from forerun.search.cli import main
 from forerun.search.explore.planned.cuts import cuts_of, devices_of
 from forerun.search.explore.planned.dynamic_program import STEP, best_paths
 from forerun.search.explore.planned.options import Pipeline, PlannedStage, PlannedStages, stage_plans, transfers_of
-from forerun.search.explore.planned.plan import Plan, plan_tree
-from forerun.search.explore.planned.planned_trees import plans_of
+from forerun.search.explore.planned.planned_trees import Plan, plan_tree, plans_of
 from forerun.simulator.assignment.memory import stage_memory
 from forerun.simulator.assignment.of_tree import assign_tree
 from forerun.simulator.events.trees import simulate_tree

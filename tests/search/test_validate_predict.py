@@ -204,7 +204,7 @@ def verb_run(*words: str) -> int:
     """Run the verb with the real parser of the command line."""
     from forerun.search.cli.flags.declaration import flags_of
     from forerun.search.cli.flags.parsing import Words
-    from forerun.search.cli.flags.reading import read_declaration
+    from forerun.search.cli.registry import read_declaration
 
     return verb.run(Words("forerun validate", flags_of(read_declaration("validate").flags), words).parse(None))
 

@@ -13,8 +13,8 @@ from forerun.search.answer.searches import search_request
 from forerun.search.answer.trees import with_trees
 from forerun.search.board.requested import TreeRows
 from forerun.search.cli import main
-from forerun.search.explore.trees.coordinate_descent import Start, best_around
 from forerun.search.explore.trees.judge import Judge
+from forerun.search.explore.trees.tree_search import Start, best_around
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting

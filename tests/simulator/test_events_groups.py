@@ -8,7 +8,7 @@ from forerun_examples import dense_model
 from forerun_examples import request as small_request
 
 from forerun.search.cli import main
-from forerun.search.explore.groups.group_rows import simulate_groups
+from forerun.search.explore.groups.simulated_plans import simulate_groups
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator.assignment.of_strategy import assign

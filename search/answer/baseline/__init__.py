@@ -3,7 +3,7 @@
 from forerun.search.answer.baseline.compare import adopt, context_of, stand_beside
 from forerun.search.answer.baseline.present import Present, read_present
 from forerun.search.answer.baseline.splits import read_split, stand_split_beside
-from forerun.search.board.baseline import Baseline, MeasuredStep
+from forerun.search.board.requested import Baseline, MeasuredStep
 
 __all__ = [
     "Baseline",

@@ -8,8 +8,8 @@ from forerun.search.answer.explain.explain import explain_strategy
 from forerun.search.answer.explain.why import against
 from forerun.search.answer.intervals import certain
 from forerun.search.answer.notes.uneven_experts import whole_experts_note
-from forerun.search.board.baseline import Baseline, MeasuredStep, ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.requested import Baseline, MeasuredStep, ScoredChange
 from forerun.search.board.rows import AnyRow, Row, rows_of
 from forerun.search.formats.limits import canonical
 from forerun.search.request.request import Request

@@ -5,8 +5,8 @@ from typing import Any
 
 from forerun.search.answer.baseline.compare import compared_in_words, measured_step
 from forerun.search.answer.baseline.present import Present, seconds_of
-from forerun.search.board.baseline import Baseline, ScoredChange
 from forerun.search.board.leaderboard import Leaderboard
+from forerun.search.board.requested import Baseline, ScoredChange
 from forerun.search.board.rows import rows_of
 from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 from forerun.search.request.scorer import Scorer

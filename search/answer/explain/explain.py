@@ -9,8 +9,8 @@ from typing import Any
 from forerun.search.answer.explain.neighbours import AxisStep, neighbours
 from forerun.search.answer.explain.why import bound_by
 from forerun.search.answer.intervals import certain
-from forerun.search.board.baseline import ScoredChange
 from forerun.search.board.notebook import Picture, changes_html, step_picture
+from forerun.search.board.requested import ScoredChange
 from forerun.search.board.rows import GIB, Row, rows_of
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer

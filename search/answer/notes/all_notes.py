@@ -7,11 +7,10 @@ from forerun.search.answer.notes.contract import AnyNote, Note, NoteSearch
 from forerun.search.answer.notes.divisible import divisible_note, startable_note
 from forerun.search.answer.notes.faster import faster_note, order_note
 from forerun.search.answer.notes.goodput import goodput_note
+from forerun.search.answer.notes.gpu_counts import knee_note, racks_note
 from forerun.search.answer.notes.in_time import in_time_note
-from forerun.search.answer.notes.knee import knee_note
 from forerun.search.answer.notes.low_oom_risk import safer_note
 from forerun.search.answer.notes.making_room import room_note
-from forerun.search.answer.notes.racks import racks_note
 from forerun.search.answer.notes.switched import switches_note
 from forerun.search.answer.notes.uneven_experts import uneven_note
 from forerun.search.answer.notes.validated_runs import checked_note, narrowing_note

@@ -196,7 +196,7 @@ def _grouped(setting: Setting, args: argparse.Namespace) -> "tuple[Row, EventRes
     Raises:
         RequestError: the event level is not requested, or the stages do not fit the groups.
     """
-    from forerun.search.explore.groups.group_rows import simulate_groups
+    from forerun.search.explore.groups.simulated_plans import simulate_groups
 
     if args.fidelity == "analytic":
         raise RequestError("groups of nodes that differ are simulated event by event; drop --fidelity analytic")

@@ -1,7 +1,9 @@
-"""Rows of a flat search, each with its variants within the prediction error."""
+"""Rows of a search, each with its variants within the prediction error."""
 
 import dataclasses
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,42 @@ from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import rows_of_best
 from forerun.search.explore.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest
 from forerun.search.explore.flat.sample import IDEAS
-from forerun.search.order.ideas import ALIKE, FAR, KINDS, MOST_VARIANTS, replaces, shown
+from forerun.search.order.ideas import ALIKE, FAR, KINDS, MOST_VARIANTS, Ranked, folded, replaces, shown
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
 from forerun.search.request.setting import Setting
-from forerun.spaces.strategies import AXES, StrategySpace
+from forerun.spaces.strategies import AXES, Strategy, StrategySpace
+
+
+def folded_rows(
+    setting: Setting,
+    ranked: Sequence[Ranked],
+    rows_of: Callable[[Sequence[Strategy]], Sequence[Row]],
+    top: int,
+    *,
+    launchable: Callable[[Strategy], bool] = lambda strategy: True,
+) -> tuple[Row, ...]:
+    """Return the first rows of a ranking.
+
+    Parameters
+    ----------
+    setting
+        Request with all defaults.
+    ranked
+        Feasible strategies, best first.
+    rows_of
+        Function from strategies to their rows.
+    top
+        Most rows.
+    launchable
+        Function that returns whether a strategy has a launch script; such a variant leads its row.
+    """
+    if setting.request.all_variants:
+        return tuple(rows_of([one.strategy for one in ranked[:top]]))
+    ideas = dict(folded(ranked, top, launchable=launchable))
+    variants = (tuple(row.variant for row in rows_of(others)) for others in ideas.values())
+    return tuple(replace(row, variants=others) for row, others in zip(rows_of(list(ideas)), variants, strict=True))
 
 
 def flat_rows(setting: Setting[AnyContext], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:

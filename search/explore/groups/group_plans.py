@@ -30,7 +30,13 @@ ROUNDING = 1e-9
 
 
 def least_plan_s(context: Context, table: StrategyTable) -> Floats:
-    """Return lower bounds [N] of the plans of N classes in s; infinite if the groups have no plan."""
+    """Return lower bounds [N] of the plans of N classes in s; infinite if the groups have no plan.
+
+    With ``c_j`` the seconds of a microbatch on stage ``j`` and ``m`` microbatches, a step of 1F1B takes at least
+    ``c_0 + ... + c_(j-1) + m c_j`` for every ``j``. Any weighted mean of these bounds is a bound too, and linear in
+    the layers of the stages: each layer counts on its cheapest stage. With the chosen weights an average layer
+    counts equally on every stage, so the bound is exact for equal, divisible layers.
+    """
     parts = [least_parts(group_context, table) for group_context in context.on_groups]
     degrees = zip(*(table.column(axis).tolist() for axis in ("pp", "dp", "tp", "cp", "mbs")), strict=True)
     bounds_s = np.full(len(table), np.inf)

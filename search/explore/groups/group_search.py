@@ -13,8 +13,7 @@ from forerun.search.board.leaderboard import SpaceCounts
 from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.explore.groups.group_plans import ordered_plans
-from forerun.search.explore.groups.group_rows import planned_row
-from forerun.search.explore.groups.simulated_plans import EVALUATIONS, Played, simulated
+from forerun.search.explore.groups.simulated_plans import EVALUATIONS, Played, planned_row, simulated
 from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.request import Request

@@ -37,8 +37,16 @@ def with_offload(
     time_s: Floats,
     fits: NDArray[np.bool_],
 ) -> tuple[StageOptions, NDArray[np.intp], Floats, NDArray[np.bool_]]:
-    """Return the options of stages extended by options with shares on the host: options, ``group``, seconds of a
-    microbatch (including its share of the update's delay) and whether they fit, shape K each.
+    """Extend the options of stages by options with shares of tensors in host memory.
+
+    Options that fit without host memory and recompute are fastest, so only other stages are tried. Activations are
+    offloaded in quarters, whose copies are hidden or waited for; optimizer states in the fewest eighths that fit, since
+    their update takes longer once a step.
+
+    Returns
+    -------
+    Options, ``group``, seconds of a microbatch (including its share of the update's delay) and whether they fit, shape
+    K each.
     """
     usual = np.array(offload_of(space.context.framework, None))
     options = replace(options, hosted=np.tile(usual, (len(options), 1)))

@@ -13,14 +13,12 @@ from forerun.search.board.rows import Row, rows_from
 from forerun.search.explore.flat.best import first_row
 from forerun.search.explore.flat.exhaustive import Problem, SliceResult
 from forerun.search.explore.flat.flat_search import counts_of, problem_of
-from forerun.search.explore.flat.variants import flat_rows
-from forerun.search.explore.folding import folded_rows
+from forerun.search.explore.flat.variants import flat_rows, folded_rows
 from forerun.search.explore.samplers.best_file import BestFile
 from forerun.search.explore.samplers.contract import Evaluation
 from forerun.search.explore.samplers.driver import Exploration, Seen, explore
-from forerun.search.explore.samplers.heuristics import heuristic_starts
 from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
-from forerun.search.explore.samplers.warm_starts import Starts, flat_starts
+from forerun.search.explore.samplers.warm_starts import Starts, flat_starts, heuristic_starts
 from forerun.search.formats.launchable import launchable
 from forerun.search.order.ideas import Ranked
 from forerun.search.order.objectives import objective_named
