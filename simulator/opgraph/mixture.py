@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, needs_of, transfer_time_s
-from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext, own_input_s, stored_input_s
 from forerun.simulator.opgraph.footprint import beyond_kept, footprint
-from forerun.simulator.opgraph.layers import AXES, Floats
+from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, rendezvous_s, straggler_wait_s
+from forerun.simulator.opgraph.parts import part_costs
 from forerun.simulator.opgraph.score import PHASES
 from forerun.simulator.opgraph.split_cuts import degrees_by_axis
 from forerun.simulator.opgraph.transfers import blocked_s, sent_gradient, weight_transfer_s
-from forerun.spaces.operators import Cut, OperatorGraph, spatial_axes
+from forerun.spaces.operators import Cut, OperatorGraph
 from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.opgraph.mixture import Mixture, check_mixture, cuts_of
 
@@ -69,7 +69,10 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     if context.inference:
         needs = tuple(need for need in needs if need.phase is TransferPhase.FORWARD)
     degrees = {name: degrees_by_axis(operator_cuts) for name, operator_cuts in cuts.items()}
-    forward_L, backward_L = _device_s(context, graph, degrees, batch)
+    costs = part_costs(context, graph, cuts)
+    local = [costs[operator.name] for operator in graph.operators]
+    forward_L = np.array([cost.forward_s for cost in local])
+    backward_L = np.array([cost.input_s + cost.weight_s for cost in local])
     device, host = float((forward_L + backward_L).sum()), float(context.issued_s())
     paced_NL = context.paced(forward_L[None], backward_L[None], np.array([host]))
     forward_L, backward_L = (one[0] for one in paced_NL)
@@ -106,28 +109,6 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
 def _filled(cuts: tuple[Cut, ...], devices: int) -> tuple[Cut, ...]:
     """Cuts whose degrees multiply to the number of devices; none on one device."""
     return cuts or (Cut(axis=None, degree=devices),)
-
-
-def _device_s(
-    context: GraphContext, graph: OperatorGraph, degrees: dict[str, dict[str, int]], batch: int
-) -> tuple[Floats, Floats]:
-    """Device seconds forward and backward of every operator with its local shape."""
-    layers = context.layers
-    known = {operator.name: place for place, operator in enumerate(context.model.operators)}
-    places = [known[operator.name] for operator in graph.operators]
-    cases = []
-    for operator in graph.operators:
-        local = degrees[operator.name]
-        count = len(context.model.operators[known[operator.name]].spatial)
-        names = spatial_axes(count) if 1 <= count <= AXES else ()
-        grid = [local[name] for name in names] + [1] * (AXES - len(names))
-        cases.append((batch / local["batch"], *grid, local["channels"], local["in_channels"]))
-    table = np.array(cases, dtype=np.float64)
-    times = context.times(
-        Local(batch_K=table[:, 0], grid_KA=table[:, 1:4], filters_K=table[:, 4], channels_K=table[:, 5])
-    )
-    kinds, rows = layers.kind_of_L[places], np.arange(len(places))
-    return times.forward_KU[rows, kinds], times.backward_KU[rows, kinds]
 
 
 def _communication(context: GraphContext, needs: tuple[Need, ...], phases: dict[str, float]) -> None:

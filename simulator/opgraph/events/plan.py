@@ -15,11 +15,8 @@ from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, own_input_s, stored_input_s
 from forerun.simulator.opgraph.events.meshes import Places
-from forerun.simulator.opgraph.events.parts import (
-    PartCost,
-    activation_s,
-)
 from forerun.simulator.opgraph.messages import rendezvous_s, straggler_wait_s
+from forerun.simulator.opgraph.parts import PartCost, activation_s
 from forerun.simulator.opgraph.transfers import sent_gradient, weight_transfer_s
 from forerun.spaces.operators import CutOperator, OperatorGraph
 from forerun.spaces.opgraph import Operator

@@ -6,8 +6,8 @@ from forerun.simulator.layouts import Share, TransferPhase, needs_of
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.dealing import dealt
 from forerun.simulator.opgraph.events.meshes import places_of
-from forerun.simulator.opgraph.events.parts import at_host_speed, part_costs
 from forerun.simulator.opgraph.events.plan import GraphPlan
+from forerun.simulator.opgraph.parts import at_host_speed, part_costs
 from forerun.spaces.errors import RequestError
 from forerun.spaces.operators import CutOperator
 from forerun.spaces.opgraph.axes import operator_graph

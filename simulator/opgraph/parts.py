@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.simulator.layouts import Need, Transfer, TransferPhase, transfer_time_s
-from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.compute import Local
-from forerun.simulator.opgraph.context import in_order, paced
+from forerun.simulator.opgraph.context import GraphContext, in_order, paced
 from forerun.simulator.opgraph.footprint import footprint
 from forerun.simulator.opgraph.split_cuts import degrees_by_axis
 from forerun.simulator.opgraph.transfers import all_reduce_s
