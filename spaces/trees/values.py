@@ -5,8 +5,8 @@ parent's; a node itself configures layers that its children do not name. A node 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Schedule
@@ -126,8 +126,5 @@ class TreeError(RequestError):
 
 def over(own: Setting, parent: Setting) -> Setting:
     """Return a node's settings, completed by its parent's."""
-    values: dict[str, Any] = {}
-    for entry in fields(own):
-        value = getattr(own, entry.name)
-        values[entry.name] = getattr(parent, entry.name) if value is None else value
-    return type(own)(**values)
+    values = {entry.name: value for entry in fields(own) if (value := getattr(own, entry.name)) is not None}
+    return replace(parent, **values) if values else parent
