@@ -84,7 +84,7 @@ class Leaderboard:
             return ""
         return f"{evidence.source[0].upper()}{evidence.source[1:]}: {self.rows[0].range_text}"
 
-    def beside(self, baseline: Baseline, named: Sequence[str], measured: str | None) -> Self:
+    def with_baseline(self, baseline: Baseline, named: Sequence[str], measured: str | None) -> Self:
         """Return the board with the user's run compared with its first row; the request has the run's name."""
         asked = {"baseline": list(named), "measured": measured}
         request = {**self.request, **{name: value for name, value in asked.items() if value}}

@@ -13,7 +13,7 @@ from forerun.search.answer.notes.goodput import probability_in_time
 from forerun.search.board.leaderboard import NEAR_MARK, Leaderboard
 from forerun.search.board.rows import MAY_NOT_FIT_MARK, TIGHT_MARK, Row, closed_form_mark
 from forerun.search.cli.bars import Brush
-from forerun.search.cli.brief import decision, own_words, reason, shared_words, weighty_defaults, weighty_notes
+from forerun.search.cli.brief import decision, distinct_words, reason, shared_words, weighty_defaults, weighty_notes
 from forerun.search.cli.console import brush_of, open_console, say
 from forerun.search.cli.tables import StrategyText
 from forerun.search.cli.trees import tree_lines
@@ -391,7 +391,7 @@ def marks_of_all(rows: Sequence[Row[Any]]) -> list[str]:
 
 def _strategy(row: Row[Any], letters: Mapping[str, str], shared: Sequence[str]) -> Text:
     """Return the words of a strategy not common to all rows, its variants and the letters of its marks."""
-    text = Text(own_words(row, shared))
+    text = Text(distinct_words(row, shared))
     if row.variants and not shared:
         text.append(f" (+{len(row.variants)})", style="dim")
     if marks := [letters[mark] for mark in row.marks if mark in letters]:

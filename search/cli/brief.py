@@ -37,7 +37,7 @@ def shared_words(rows: Sequence[Row[Any]]) -> tuple[str, ...]:
     return tuple(word for word in row_words[0] if all(word in other for other in row_words[1:]))
 
 
-def own_words(row: Row[Any], shared: Sequence[str]) -> str:
+def distinct_words(row: Row[Any], shared: Sequence[str]) -> str:
     """Return a strategy without the common words of all rows; unchanged if no word would remain."""
     return " ".join(word for word in words_of(row) if word not in shared) or row.name
 

@@ -197,7 +197,7 @@ class MeasuringBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def told(self, done: int, what: str) -> None:
+    def advance(self, done: int, what: str) -> None:
         """Show the finished amount and the latest measurement."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, now=what[:48])

@@ -19,7 +19,7 @@ DEVICES = "devices"
 """Value of ``--per-stage`` with planned instead of sampled stages."""
 
 
-def plans_unlike(args: argparse.Namespace) -> bool:
+def plans_device_counts(args: argparse.Namespace) -> bool:
     """Whether stages with different numbers of devices are to be planned."""
     return DEVICES in _named(args)
 
@@ -85,7 +85,7 @@ def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboa
         f"is for equal nodes, and the groups of {args.cluster} differ: layers go to stages by the pace of every "
         "group and are simulated event by event in this process",
     )
-    if plans_unlike(args):
+    if plans_device_counts(args):
         raise RequestError(
             f"stages of unlike numbers of devices are planned on equal nodes, and the groups of {args.cluster} differ; "
             "leave devices out of --per-stage"

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.cli.sampling import plans_unlike
+from forerun.search.cli.sampling import plans_device_counts
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
@@ -29,7 +29,7 @@ def check_varying(args: argparse.Namespace) -> None:
     Raises:
         RequestError: several objectives at once, or one that does not improve with a shorter step.
     """
-    if args.trees is None and not plans_unlike(args):
+    if args.trees is None and not plans_device_counts(args):
         return
     from forerun.search.explore.trees.descents import check_objective
 
@@ -48,7 +48,7 @@ def varied(
     from forerun.search.cli.progress import show_progress
     from forerun.search.request.setting import has_transformer, of_operator_graph
 
-    if plans_unlike(args):
+    if plans_device_counts(args):
         from forerun.search.answer.trees import with_plans
 
         board = with_plans(board, setting, show_progress)

@@ -1,4 +1,4 @@
-"""What a page adds to its leaderboard: the resolved request, details of every row, and launch files."""
+"""Resolved request of a leaderboard, details of its rows and their launch files, for a page."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from forerun.spaces.errors import ForerunError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class ResolvedRequest:
     """Today's ``setting`` of a leaderboard's request, without limits and number of GPUs.
 
     It is None if the model or cluster named in ``missing`` is unavailable.
@@ -28,14 +28,14 @@ class Behind:
     missing: str = ""
 
 
-def request_behind(board: Leaderboard) -> Behind:
+def resolved_request(board: Leaderboard) -> ResolvedRequest:
     """Resolve the request of a leaderboard, once for all sections of a page."""
     try:
         request = Request.from_json(board.request)
         bare = dataclasses.replace(request, gpus=None, usd_per_hour=None, train_within_s=None, train_usd=None)
-        return Behind(setting=resolve(bare, groups=True))
+        return ResolvedRequest(setting=resolve(bare, groups=True))
     except (ForerunError, KeyError, TypeError, ValueError) as error:
-        return Behind(setting=None, missing=str(error))
+        return ResolvedRequest(setting=None, missing=str(error))
 
 
 def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]:
@@ -66,11 +66,11 @@ MOST = 10
 """Rows whose launch files are part of the page."""
 
 
-def launch_texts(board: Leaderboard, behind: Behind) -> list[str]:
+def launch_texts(board: Leaderboard, resolved: ResolvedRequest) -> list[str]:
     """Return the launch files of the best rows, "" for an inexpressible row; no texts if the request is unavailable."""
-    if behind.setting is None or board.rows[0].facts is not None:
+    if resolved.setting is None or board.rows[0].facts is not None:
         return []
-    context, texts = of_transformer(behind.setting).context, []
+    context, texts = of_transformer(resolved.setting).context, []
     for row in board.rows[:MOST]:
         try:
             name, files = launch_of(

@@ -10,7 +10,7 @@ from forerun.search.report import sections
 from forerun.search.report.accuracy import accuracy_section
 from forerun.search.report.axes import differing
 from forerun.search.report.cards import cards
-from forerun.search.report.details import details_data, launch_texts, request_behind
+from forerun.search.report.details import details_data, launch_texts, resolved_request
 from forerun.search.report.labels import heading
 from forerun.search.report.own_run import own_run_section
 from forerun.search.report.scaling import scaling_section
@@ -40,8 +40,8 @@ def report_html(board: Leaderboard) -> str:
     front = pareto_front(rows)
     views = views_of(rows, several=len({row.gpus for row in rows}) > 1)
     present = None if board.baseline is None else board.baseline.row
-    behind = request_behind(board)
-    launches = launch_texts(board, behind)
+    resolved = resolved_request(board)
+    launches = launch_texts(board, resolved)
     example = {} if rows[0].facts is None else {"example": "data4 filter4"}
     leaderboard = Safe(filter_form(columns, **example) + leaderboard_table(board, rows, frozenset(front)))
     trade_off = (
@@ -61,9 +61,9 @@ def report_html(board: Leaderboard) -> str:
             sections.memory_section(rows),
             _drawn(rows, "The fullest GPU of the best {}."),
         ),
-        part("stages", "Stages", "Memory of every stage of the winner", stages_section(board, behind)),
-        part("timeline", "Timeline", "The winner's step", timeline_section(board, behind)),
-        part("scaling", "Scaling", "Throughput against GPUs", scaling_section(board, behind)),
+        part("stages", "Stages", "Memory of every stage of the winner", stages_section(board, resolved)),
+        part("timeline", "Timeline", "The winner's step", timeline_section(board, resolved)),
+        part("scaling", "Scaling", "Throughput against GPUs", scaling_section(board, resolved)),
         part("rejected", "Rejected", "Why others are out", sections.rejected_section(board)),
         part("accuracy", "Accuracy", "How far to trust it", accuracy_section(board)),
         part("inputs", "Inputs", "Inputs, defaults and versions", sections.inputs_section(board)),

@@ -14,7 +14,7 @@ from forerun.search.explore.flat.best import best_row
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.figures.plane import number
 from forerun.search.report.bars import plain_bar
-from forerun.search.report.details import Behind
+from forerun.search.report.details import ResolvedRequest
 from forerun.search.request.setting import of_transformer
 from forerun.spaces.errors import ForerunError, RequestError
 
@@ -22,7 +22,7 @@ MOST_COUNTS = 12
 """Most numbers of GPUs searched again; each takes the time of one search."""
 
 
-def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
+def scaling_section(board: Leaderboard, resolved: ResolvedRequest) -> Safe | None:
     """Return the best throughput by number of GPUs; None if only one number was searched."""
     counts = board.request["gpu_counts"]
     if len(counts) < 2:
@@ -32,9 +32,9 @@ def scaling_section(board: Leaderboard, behind: Behind) -> Safe | None:
     hints: list[str] = []
     for count in spread(missing, MOST_COUNTS):
         try:
-            if behind.setting is None:
-                raise RequestError(behind.missing)
-            row = best_row(dataclasses.replace(of_transformer(behind.setting), gpus=(count,)), objective="throughput")
+            if resolved.setting is None:
+                raise RequestError(resolved.missing)
+            row = best_row(dataclasses.replace(of_transformer(resolved.setting), gpus=(count,)), objective="throughput")
         except ForerunError as error:
             hints.append(f"Only numbers of GPUs among the rows kept are shown: {error}")
             break

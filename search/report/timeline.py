@@ -11,7 +11,7 @@ from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import GIB
 from forerun.search.figures.markup import Safe, joined, tag
 from forerun.search.report.bars import Bar, memory_bars
-from forerun.search.report.details import Behind
+from forerun.search.report.details import ResolvedRequest
 from forerun.search.request.kinds import kind_of
 from forerun.search.request.setting import of_transformer
 from forerun.simulator.assignment.memory import memory_by_stage
@@ -26,15 +26,15 @@ MOST_STAGES = 32
 """Most stages drawn; an even selection in deeper pipelines."""
 
 
-def stages_section(board: Leaderboard, behind: Behind) -> Safe | None:
+def stages_section(board: Leaderboard, resolved: ResolvedRequest) -> Safe | None:
     """Return a bar for every stage; None without a pipeline, a line of text if the request is unavailable."""
     best = board.rows[0]
     strategy = best.strategy
     if best.facts is not None or strategy.pp == 1:
         return None
-    if behind.setting is None:
-        return tag("p", f"No stages: {behind.missing}")
-    context = of_transformer(behind.setting).context
+    if resolved.setting is None:
+        return tag("p", f"No stages: {resolved.missing}")
+    context = of_transformer(resolved.setting).context
     try:
         stages = _stages(context, strategy)
     except ForerunError as error:
@@ -113,7 +113,7 @@ LOOKS: Mapping[str, Look] = {
 """Kind of task -> appearance."""
 
 
-def timeline_section(board: Leaderboard, behind: Behind) -> Safe:
+def timeline_section(board: Leaderboard, resolved: ResolvedRequest) -> Safe:
     """Return the timeline of the first row, or the reason for its absence."""
     best = board.rows[0]
     strategy = best.strategy
@@ -123,9 +123,9 @@ def timeline_section(board: Leaderboard, behind: Behind) -> Safe:
         passes = 2 * best.gpus * strategy.segments  # all devices of a split are simulated
     if passes > MOST_PASSES:
         return tag("p", f"No timeline: a step has {passes:,} passes, and the page draws up to {MOST_PASSES:,}.")
-    if behind.setting is None:
-        return tag("p", f"No timeline: {behind.missing}")
-    context = behind.setting.context
+    if resolved.setting is None:
+        return tag("p", f"No timeline: {resolved.missing}")
+    context = resolved.setting.context
     try:
         result = kind_of(context).simulate(context, strategy)
     except ForerunError as error:

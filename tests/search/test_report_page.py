@@ -19,7 +19,7 @@ from forerun.search.figures.markup import VOID, Safe
 from forerun.search.figures.still_page import page_style
 from forerun.search.report import report_html
 from forerun.search.report.accuracy import accuracy_section
-from forerun.search.report.details import request_behind
+from forerun.search.report.details import resolved_request
 from forerun.search.report.page import MOST_ROWS
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.table import MOST_VARIANTS
@@ -292,7 +292,7 @@ def test_a_run_far_off_stays_on_the_border(board: Leaderboard) -> None:
 
 
 def stages_of(board: Leaderboard) -> Safe | None:
-    return stages_section(board, request_behind(board))
+    return stages_section(board, resolved_request(board))
 
 
 def test_stages_of_the_winner_add_up(board: Leaderboard) -> None:

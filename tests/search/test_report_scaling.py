@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.search import Leaderboard, search
-from forerun.search.report.details import request_behind
+from forerun.search.report.details import resolved_request
 from forerun.search.report.scaling import scaling_section, spread
 
 
@@ -20,7 +20,7 @@ def board() -> Leaderboard:
 
 
 def scaling_of(board: Leaderboard) -> str:
-    return str(scaling_section(board, request_behind(board)))
+    return str(scaling_section(board, resolved_request(board)))
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_what_does_not_fit_or_is_gone_is_told(board: Leaderboard) -> None:
 def test_one_number_has_no_section(board: Leaderboard) -> None:
     one = dataclasses.replace(board, request={**board.request, "gpu_counts": [32]})
 
-    assert scaling_section(one, request_behind(one)) is None
+    assert scaling_section(one, resolved_request(one)) is None
 
 
 @settings(max_examples=tries(50))

@@ -8,7 +8,7 @@ import pytest
 
 from forerun.search import Leaderboard, search
 from forerun.search.report import timeline
-from forerun.search.report.details import request_behind
+from forerun.search.report.details import resolved_request
 from forerun.search.report.timeline import COLUMNS, LOOKS, MOST_PASSES, drawing, timeline_section
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
@@ -53,7 +53,7 @@ def test_runs_do_not_overlap_and_hold_the_time_of_their_tasks() -> None:
 
 
 def test_a_row_for_every_stage(board: Leaderboard) -> None:
-    text = timeline_section(board, request_behind(board))
+    text = timeline_section(board, resolved_request(board))
 
     assert re.findall(r"stage (\d)</span>", text) == ["0", "1", "2", "3"]
     assert text.count('class="compute"') == 4
@@ -63,11 +63,11 @@ def test_a_row_for_every_stage(board: Leaderboard) -> None:
 def test_a_model_that_is_gone_is_no_error(board: Leaderboard) -> None:
     gone = dataclasses.replace(board, request={**board.request, "model": "gone.yaml"})
 
-    assert timeline_section(gone, request_behind(gone)).startswith("<p>No timeline: ")
-    assert "gone.yaml" in timeline_section(gone, request_behind(gone))
+    assert timeline_section(gone, resolved_request(gone)).startswith("<p>No timeline: ")
+    assert "gone.yaml" in timeline_section(gone, resolved_request(gone))
 
 
 def test_long_steps_are_not_drawn(board: Leaderboard) -> None:
     long = dataclasses.replace(board, request={**board.request, "global_batch": MOST_PASSES})
 
-    assert "No timeline: a step has" in timeline_section(long, request_behind(long))
+    assert "No timeline: a step has" in timeline_section(long, resolved_request(long))

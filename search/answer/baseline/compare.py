@@ -199,7 +199,7 @@ def stand_beside(
         framework=context.framework.name,
         row=row,
         faster_rows=sum(other.throughput_per_gpu > row.throughput_per_gpu for other in board.rows),
-        text=_half_precision(context, row, score) + compared_in_words(row, best, measured),
+        text=_half_precision(context, row, score) + comparison_text(row, best, measured),
         changes=_changes(context, strategy, price),
         notes=(*present.notes, *notes, *switched_notes, *remarks),
         switches=dict(running(context, strategy.software).framework.switches) if present.switches else {},
@@ -208,7 +208,7 @@ def stand_beside(
         unknown=present.unknown,
         measured=measured,
     )
-    board = board.beside(baseline, present.named, present.measured_as)
+    board = board.with_baseline(baseline, present.named, present.measured_as)
     return dataclasses.replace(board, defaults=(*taken, *board.defaults))
 
 
@@ -283,7 +283,7 @@ def _predicted_as_measured(
     return predicted_s, (f"{difference}: compared with the {format_seconds(predicted_s)} predicted for that",)
 
 
-def compared_in_words(row: AnyRow, best: AnyRow, measured: MeasuredStep | None) -> str:
+def comparison_text(row: AnyRow, best: AnyRow, measured: MeasuredStep | None) -> str:
     """Describe the reasons why a run is slower than the best row, and the error of its prediction."""
     if row.strategy == best.strategy:
         text = f"{CALLED} is the best already."

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from forerun.search.answer.baseline.compare import compared_in_words, measured_step
+from forerun.search.answer.baseline.compare import comparison_text, measured_step
 from forerun.search.answer.baseline.present import Present, seconds_of
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.requested import Baseline, ScoredChange
@@ -67,14 +67,14 @@ def stand_split_beside(
         framework=context.profile.name,
         row=row,
         faster_rows=sum(other.throughput_per_gpu > row.throughput_per_gpu for other in board.rows),
-        text=compared_in_words(row, best, measured),
+        text=comparison_text(row, best, measured),
         changes=helping,
         notes=remarks,
         other={},
         unknown={},
         measured=measured,
     )
-    return board.beside(baseline, present.named, present.measured_as)
+    return board.with_baseline(baseline, present.named, present.measured_as)
 
 
 def split_changes(

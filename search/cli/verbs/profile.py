@@ -241,14 +241,14 @@ def _measure(
         if journal.records:
             print(f"forerun: going on after {len(journal.records)} measurements", file=sys.stderr)
         with MeasuringBar(len(operators) + len(messages)) as bar:
-            complete = measure_operators(operators, journal, settings, bar.told)
+            complete = measure_operators(operators, journal, settings, bar.advance)
             if between is not None:
                 done = _shared(between, {key for key in journal.records})
 
                 def keep(message: "MeasuredCollective", timing: tuple[float, float] | None) -> None:
                     if timing is not None:
                         journal.add({"key": message.key, "message": True, "seconds": timing[0], "spread": timing[1]})
-                        bar.told(len(operators) + messages.index(message) + 1, message.key)
+                        bar.advance(len(operators) + messages.index(message) + 1, message.key)
 
                 measure_messages(messages, done, between, settings.repeat, keep)
         lines, skipped = measured_lines(operators, journal)

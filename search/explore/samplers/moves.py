@@ -80,7 +80,7 @@ class Moves:
         order = sorted(range(strategy.pp), key=lambda stage: (stage != fullest, -stage))
         kinds, partial = self.space.kinds, self.space.partial
         for stage in order:
-            for entry in _entries_beside(entries[stage], layers[stage], kinds, partial):
+            for entry in _other_entries(entries[stage], layers[stage], kinds, partial):
                 yield (*entries[:stage], entry, *entries[stage + 1 :])
 
     def offloads(self, strategy: Strategy, fullest: int) -> Iterator[Strategy]:
@@ -92,7 +92,7 @@ class Moves:
         entries = strategy.stage_offload or (StageOffload(),) * strategy.pp
         for stage in sorted(range(strategy.pp), key=lambda stage: (stage != fullest, stage)):
             for name, hosted in zip(StageOffload._fields, self.space.hosted, strict=True):
-                for eighths in beside(hosted, round(getattr(entries[stage], name) * EIGHTHS)):
+                for eighths in adjacent(hosted, round(getattr(entries[stage], name) * EIGHTHS)):
                     changed = entries[stage]._replace(**{name: eighths / EIGHTHS})
                     changed_entries = (*entries[:stage], changed, *entries[stage + 1 :])
                     yield self.space.canonical(dataclasses.replace(strategy, stage_offload=changed_entries))
@@ -115,23 +115,23 @@ class Moves:
         """Yield the fields that each turn changes: so that a random walk builds only the chosen strategy."""
         choices = self.space.flat.choices
         for axis in ("recompute", "mbs", "zero", "shard", "sp", "placement", "schedule"):
-            for value in beside(choices[axis], int(getattr(strategy, axis))):
+            for value in adjacent(choices[axis], int(getattr(strategy, axis))):
                 if axis == "schedule" and virtual(value):
                     continue  # virtual stages are covered by the starts
                 changed: Fields = {axis: KINDS.get(axis, int)(value)}
                 alone: Fields = {"stage_recompute": None, "recompute_layers": 0} if axis == "recompute" else {}
                 yield from _valid(strategy, changed | alone)
-        for value in beside(choices["switches"], int(strategy.switches)):
+        for value in adjacent(choices["switches"], int(strategy.switches)):
             yield {"software": (strategy.software & ~CHOSEN) | Software(value)}
         for axis in ("tp", "pp", "cp"):
-            for value in beside(choices[axis], getattr(strategy, axis)):
+            for value in adjacent(choices[axis], getattr(strategy, axis)):
                 yield from self._resized(strategy, axis, value)
         yield from self._halves(strategy)
 
     def _halves(self, strategy: Strategy) -> Iterator[Fields]:
         if not self.space.halves or strategy.pp == 1 or not schedule_of(strategy.schedule).whole_stages:
             return
-        for value in beside(self.space.flat.choices["tp"], strategy.second_tp or strategy.tp):
+        for value in adjacent(self.space.flat.choices["tp"], strategy.second_tp or strategy.tp):
             yield from _valid(strategy, {"second_tp": None if value == strategy.tp else value})
 
     def _resized(self, strategy: Strategy, axis: str, value: int) -> Iterator[Fields]:
@@ -174,7 +174,7 @@ class Moves:
 
 
 @lru_cache(maxsize=4096)
-def _entries_beside(
+def _other_entries(
     entry: StageRecompute, layers: int, kinds: tuple[int, ...], partial: bool
 ) -> tuple[StageRecompute, ...]:
     """Return the choices of recompute one step from the present one of a stage with ``layers`` layers."""
@@ -188,7 +188,7 @@ def _entries_beside(
 
 
 @lru_cache(maxsize=4096)
-def beside(choices: tuple[int, ...], value: int) -> tuple[int, ...]:
+def adjacent(choices: tuple[int, ...], value: int) -> tuple[int, ...]:
     """Return the choices before and after a value, and both neighbours of a value between choices."""
     return tuple(other for other in choices if other != value and _rank(choices, other, value) == 1)
 
