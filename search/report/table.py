@@ -178,7 +178,7 @@ def _line(place: int, row: Row, columns: Sequence[Column], on_front: bool) -> Sa
     notes += [tag("span", FRONT_MARK, class_="mark")] if on_front else []
     return tag(
         "tr",
-        tag("td", row.rank, class_="n", data_v=row.rank),
+        tag("td", row.rank, class_="n"),
         tag("th", tag("code", " ".join(filter(None, (row.name, row.precision)))), _variants(row), scope="row"),
         *(tag("td", column.text(row), class_=column.style, data_v=f"{column.sort(row):.6g}") for column in columns),
         tag("td", joined(notes), data_v=len(warnings), class_="more"),
