@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.search.answer.explain.explain import MEANING
+from forerun.search.answer.explain.explain import MEANING, MEMORY_MEANING
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.board.rows import Row
 from forerun.search.formats.launch_of import launch_of
@@ -46,16 +46,16 @@ def details_data(rows: Sequence[Row], launches: Sequence[str]) -> dict[str, Any]
     the first rows.
     """
     return {
-        "step": _parts(rows[0].breakdown_s),
-        "memory": _parts(rows[0].memory_gib),
+        "step": _parts(rows[0].breakdown_s, MEANING),
+        "memory": _parts(rows[0].memory_gib, MEMORY_MEANING),
         "slots": [TIME_SLOTS[name] for name in rows[0].breakdown_s],
         "rows": [[_digits(row.breakdown_s), _digits(row.memory_gib)] for row in rows],
         "launches": list(launches),
     }
 
 
-def _parts(parts: Mapping[str, float]) -> list[list[str]]:
-    return [[name, MEANING.get(name, "")] for name in parts]
+def _parts(parts: Mapping[str, float], meanings: Mapping[str, str]) -> list[list[str]]:
+    return [[name, meanings.get(name, "")] for name in parts]
 
 
 def _digits(parts: Mapping[str, float]) -> list[float]:

@@ -19,7 +19,7 @@ from forerun.search.figures.markup import VOID, Safe
 from forerun.search.figures.still_page import page_style
 from forerun.search.report import report_html
 from forerun.search.report.accuracy import accuracy_section
-from forerun.search.report.details import resolved_request
+from forerun.search.report.details import details_data, resolved_request
 from forerun.search.report.page import MOST_ROWS
 from forerun.search.report.scatter import coordinates, pareto_front, scatter, views_of
 from forerun.search.report.table import MOST_VARIANTS
@@ -259,6 +259,14 @@ def test_axes_travel_as_data(board: Leaderboard) -> None:
 
 def _asset(name: str) -> str:
     return resources.files("forerun.search.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def test_states_of_the_optimizer_are_not_its_update(board: Leaderboard) -> None:
+    details = details_data(board.rows, ())
+
+    step, memory = (dict(details[name])["optimizer"] for name in ("step", "memory"))
+    assert "update" in step
+    assert "update" not in memory and "moments" in memory
 
 
 def test_every_view_has_a_grid_and_a_front_of_its_own(board: Leaderboard) -> None:
