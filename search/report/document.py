@@ -77,8 +77,6 @@ def _baseline(data: Mapping[str, Any]) -> Baseline:
             for change in data["changes"]
         ),
         measured=None if data["measured"] is None else _measured(data["measured"]),
-        switches={},
-        unmodelled={},
     )
 
 

@@ -303,6 +303,7 @@ def test_the_page_shows_the_run_and_comes_back_from_a_folder(
     page = report_html(board)
 
     assert page == (tmp_path / "page.html").read_text()
+    assert board.baseline is not None and board.baseline.switches["attention"] == "flash"
     assert 'id="own-run"' in page and 'class="own-cross"' in page and "unknown setting: --frobnicate = 3" in page
     assert f"--baseline {script}" in command(board) and "--measured 2.5" in command(board)
     assert 'id="own-run"' not in report_html(dataclasses.replace(board, baseline=None))
