@@ -59,7 +59,7 @@ def _locked(path: Path, what: str, on_wait: Callable[[str], None] | None) -> int
         try:
             locked, content = system.lock(descriptor), os.read(descriptor, 200).decode(errors="replace")
             if content and not content.startswith(HOLDER):
-                raise RequestError(f"{path} is no lock of forerun; move it away")
+                raise RequestError(f"{path} is not a lock of forerun; move it away")
             if locked and same_file(path, descriptor):
                 return descriptor
         except BaseException:

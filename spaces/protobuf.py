@@ -83,10 +83,10 @@ def messages(file: BinaryIO, source: str) -> Iterator[bytes]:
             shift += 7
         if size > MOST_MESSAGE:
             raise RequestError(
-                f"{source} is no Chakra trace: a message claims {size:,} bytes, nodes have a few hundred"
+                f"{source} is not a Chakra trace: a message claims {size:,} bytes, nodes have a few hundred"
             )
         if not size and number:
-            raise RequestError(f"{source} is no Chakra trace: node {number} has no bytes")
+            raise RequestError(f"{source} is not a Chakra trace: node {number} has no bytes")
         data = file.read(size)
         if len(data) < size:
             raise RequestError(f"{source} is torn: it ends {size - len(data):,} bytes before its last node does")
@@ -112,9 +112,9 @@ def fields(data: bytes, source: str) -> Iterator[tuple[int, int, int | bytes]]:
             elif wire in (FIXED64, FIXED32):
                 size = 8 if wire == FIXED64 else 4
             else:
-                raise RequestError(f"{source} is no Chakra trace: a field has wire type {wire}")
+                raise RequestError(f"{source} is not a Chakra trace: a field has wire type {wire}")
             if place + size > len(data):
-                raise RequestError(f"{source} is no Chakra trace: a field is longer than its message")
+                raise RequestError(f"{source} is not a Chakra trace: a field is longer than its message")
             value, place = data[place : place + size], place + size
         yield number, wire, value
 
@@ -124,7 +124,7 @@ def read_varint(data: bytes, place: int, source: str) -> tuple[int, int]:
     value = shift = 0
     while True:
         if place >= len(data) or shift > 63:
-            raise RequestError(f"{source} is no Chakra trace: a number does not end")
+            raise RequestError(f"{source} is not a Chakra trace: a number does not end")
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift

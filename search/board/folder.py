@@ -69,7 +69,7 @@ def read_leaderboard(folder: Path) -> Mapping[str, Any]:
         raise RequestError(f"{folder} is a sweep whose sweep.json is gone; copy the whole folder of the sweep")
     parts = {"schema": int, "request": dict, "space": dict, "leaderboard": list}
     if not isinstance(data, dict):
-        raise RequestError(f"{path} is not a leaderboard that forerun wrote: it is no mapping")
+        raise RequestError(f"{path} is not a leaderboard that forerun wrote: it is not a mapping")
     for name, kind in parts.items():
         if not isinstance(data.get(name), kind):
             raise RequestError(f"{path} is not a leaderboard that forerun wrote: {name} is missing or damaged")

@@ -98,7 +98,7 @@ def read_search(folder: Path, search: int | None = None) -> Mapping[str, Any]:
     """
     if not is_sweep(folder):
         if search is not None:
-            raise RequestError(f"{folder} is no sweep; drop --search")
+            raise RequestError(f"{folder} is not a sweep; drop --search")
         return read_leaderboard(folder)
     sweep = read_sweep(folder)
     if search is None:

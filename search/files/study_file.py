@@ -72,5 +72,5 @@ class StudyFile(BaseJournalBackend):
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
-            raise OSError(errno.EBADMSG, f"line {self._number + 1} is no record of a study", str(self._path))
+            raise OSError(errno.EBADMSG, f"line {self._number + 1} is not a record of a study", str(self._path))
         return record

@@ -171,7 +171,7 @@ class LaunchFile:
         """Return the top-level mapping of a document.
 
         Raises:
-            RequestError: the file cannot be read or is no mapping.
+            RequestError: the file cannot be read or is not a mapping.
         """
         data = self.document().data
         if not isinstance(data, dict):

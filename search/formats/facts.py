@@ -236,7 +236,7 @@ def _batch(facts: LaunchFacts, run: RunReplicas) -> tuple[int, int | None]:
             facts.defaults.append(assumed)
     elif run.known and batch % (mbs * run.dp):
         facts.notes.append(
-            f"a global batch of {batch} is no multiple of micro-batch * replicas = {mbs}*{run.dp}: the run needs "
+            f"a global batch of {batch} is not a multiple of micro-batch * replicas = {mbs}*{run.dp}: the run needs "
             "another batch or another number of devices"
         )
     return mbs, batch
@@ -246,7 +246,7 @@ def _sequences(facts: LaunchFacts, decision: str) -> int | None:
     """Convert tokens to whole sequences.
 
     Raises:
-        RequestError: the tokens are no multiple of a sequence, or the file has no sequence length.
+        RequestError: the tokens are not a multiple of a sequence, or the file has no sequence length.
     """
     tokens, length = facts.get(decision), facts.get("seq_len")
     if tokens is None:

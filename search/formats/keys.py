@@ -252,7 +252,7 @@ def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
     if not (facts.stated | facts.open) & {*TELLING, "mbs_tokens", "global_tokens", "zero"}:
         names = [key.names[0] for key in launcher.keys if key.decides in ("tp", "mbs", "mbs_tokens", "global_batch")]
         raise RequestError(
-            f"{source.name} states no degree and no batch ({', '.join(names[:4])}, ...): it is no launch file of "
+            f"{source.name} states no degree and no batch ({', '.join(names[:4])}, ...): it is not a launch file of "
             f"{launcher.title}"
         )
     for decision, value in launcher.assumed.items():

@@ -75,7 +75,7 @@ LIMITS = (
     ),
     Limit(
         broken=lambda launch: launch.strategy.pp > 1 and launch.microbatches % launch.strategy.pp != 0,
-        reason=lambda launch: f"{launch.microbatches} microbatches are no multiple of {launch.strategy.pp} stages",
+        reason=lambda launch: f"{launch.microbatches} microbatches are not a multiple of {launch.strategy.pp} stages",
         fix=lambda launch: folded(launch, "pp"),
     ),
     Limit(

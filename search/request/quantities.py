@@ -93,7 +93,7 @@ def batch_of(text: "str | int | PerDevice", seq_len: int | None = None) -> "int 
     if tokens % seq_len:
         near = max(1, round(tokens / seq_len)) * seq_len
         raise RequestError(
-            f"a global batch of {text} ({tokens:,} tokens) is no multiple of the sequence length {seq_len:,}; nearest: "
-            f"{near:,} tokens, which are {near // seq_len:,} sequences"
+            f"a global batch of {text} ({tokens:,} tokens) is not a multiple of the sequence length {seq_len:,}; "
+            f"nearest: {near:,} tokens, which are {near // seq_len:,} sequences"
         )
     return tokens // seq_len

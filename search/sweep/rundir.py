@@ -65,7 +65,7 @@ class RunDirectory(Closing):
         else:
             others = sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
             if others:
-                raise RequestError(f"{self.folder} is not empty and is no sweep ({others[0]}); name another folder")
+                raise RequestError(f"{self.folder} is not empty and is not a sweep ({others[0]}); name another folder")
             _replace(manifest, dump_json(_manifest(plan)) + "\n")
         for name, needed in ((RECORDS, RECORD_FIELDS), (PARTS, PART_FIELDS)):
             journal = self._journals[name] = Journal(self.folder / name, needed)

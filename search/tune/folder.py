@@ -78,7 +78,9 @@ class TuneFolder(Closing):
         if not manifest.exists():
             others = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith("."))
             if others:
-                raise RequestError(f"{self.path} is not empty and is no tuning ({others[0]}); name another folder")
+                raise RequestError(
+                    f"{self.path} is not empty and is not a tuning run ({others[0]}); name another folder"
+                )
             write_text(manifest, dump_json(wanted) + "\n")
             return
         if not resume:

@@ -161,7 +161,7 @@ class Tuner:
         """Start a run, or return it if it was already started."""
         row = self.candidates.rows.get(state.run.strategy)
         if row is None:
-            raise RequestError(f"run {state.run.name} is {state.run.strategy}, which is no candidate any more")
+            raise RequestError(f"run {state.run.name} is {state.run.strategy}, which is no longer a candidate")
         if state.handle is None:
             name = f"{self.candidates.setting.context.model.name} run {state.run.name}"
             self.launcher.prepare(state, self.candidates.writer.files(row.strategy, state.folder, name))

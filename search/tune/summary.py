@@ -112,7 +112,9 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     texts.append(
         f"steps took {abs(ratio - 1):.1%} {'longer' if ratio > 1 else 'less'} than predicted (median of the runs)"
     )
-    texts += [f"  {one['what']}: x {one['factor']:.2f} of the catalogue's, by the runs" for one in catalogue["moved"]]
+    texts += [
+        f"  {one['what']}: x {one['factor']:.2f} the catalogue's, fitted to the runs" for one in catalogue["moved"]
+    ]
     over = document["over_row_one"]
     if over["gain"] is None:
         against = f"row one of the search did not run ({over['status']})"

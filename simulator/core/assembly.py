@@ -84,7 +84,7 @@ def step_scores(
         # A candidate with a time that is not finite would silently disappear from every ranking.
         raise RequestError(
             f"{np.count_nonzero(~np.isfinite(step_time_s + memory.peak_bytes))} of {len(key)} predictions for "
-            f"{context.model.name} on {context.cluster.name} are no finite numbers; look for figures beyond reason in "
+            f"{context.model.name} on {context.cluster.name} are not finite numbers; look for figures beyond reason in "
             "the cluster, the profile or the calibration"
         )
     return ScoreTable(

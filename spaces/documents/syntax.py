@@ -10,7 +10,7 @@ import re
 from forerun.spaces.documents.values import MAX_DEPTH, TOO_DEEP
 from forerun.spaces.escaping import quoted
 
-UNREADABLE = "this is no valid YAML; look for a missing space after : or -, a missing quote, or wrong indentation"
+UNREADABLE = "this is not valid YAML; look for a missing space after : or -, a missing quote, or wrong indentation"
 _SHOWN = 40
 _NEED_QUOTES = "@`%*&!|>"
 _CLOSING = {"[": "]", "{": "}", '"': '"', "'": "'"}
@@ -104,7 +104,7 @@ def toml_mistake(text: str, report: str) -> str:
     lines = text.split("\n")
     number = min(int(place.group(1)), len(lines)) if place else len(lines)
     near = quoted(lines[number - 1].strip(), most=_SHOWN)
-    return f"line {number}: {near} is no valid TOML; texts need quotes, and a key is given once"
+    return f"line {number}: {near} is not valid TOML; texts need quotes, and a key is given once"
 
 
 def _line(lines: list[str], place: Place) -> str:

@@ -54,7 +54,7 @@ def hub_config(name: str) -> Path:
         )
     if not _reachable(constants.ENDPOINT):  # the library would try for half a minute
         raise RequestError(
-            f"{name} is no file, and the Hugging Face hub ({constants.ENDPOINT}) cannot be reached; name a "
+            f"{name} is not a file, and the Hugging Face hub ({constants.ENDPOINT}) cannot be reached; name a "
             f"{CONFIG_FILE}{known}"
         )
     try:

@@ -268,6 +268,6 @@ def no_such_shard(v: Mapping[str, int], x: Context) -> str:
             "use shard=all"
         )
     return (
-        f"{x.framework.name} shards over whole context-parallel groups, but shard={v['shard']} is no multiple of "
+        f"{x.framework.name} shards over whole context-parallel groups, but shard={v['shard']} is not a multiple of "
         f"cp={v['cp']}; use a multiple of {v['cp']}"
     )

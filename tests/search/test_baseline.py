@@ -258,13 +258,13 @@ def test_refined_rows_are_compared_with_a_refined_run(capsys: pytest.CaptureFixt
 
 
 WRONG = {
-    "'missing.sh' is no file": ("--baseline", "missing.sh"),
-    "is no file, and no strategy": ("--baseline", "fast please"),
+    "'missing.sh' is not a file": ("--baseline", "missing.sh"),
+    "is not a file, and no strategy": ("--baseline", "fast please"),
     "cannot read 'warp9' in a strategy": ("--baseline", "tp2 warp9"),
     "cannot train llama3-8b": ("--baseline", "tp3 pp2 dp2 mbs1"),
     "whose step is it": ("--measured", "3.0"),
     "a time above 0": ("--baseline", OWN, "--measured", "0"),
-    "is no file, and no": ("--baseline", "\0"),
+    "is not a file, and no": ("--baseline", "\0"),
     "but got an empty text": ("--baseline", ""),
 }
 

@@ -29,7 +29,7 @@ BOMB = "A=xxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A\n" * 30 + "torchrun p.py --num-lay
 WRONG = {
     "duplicate key in JSON": ("c.json", '{"train_batch_size": 1, "train_batch_size": 2}', "twice"),
     "duplicate key in YAML": ("c.yaml", "forerun: 1\nstrategy: tp1\nstrategy: tp2\n", "twice"),
-    "duplicate key in TOML": ("c.toml", "[a]\nb = 1\nb = 2\n", "no valid TOML"),
+    "duplicate key in TOML": ("c.toml", "[a]\nb = 1\nb = 2\n", "not valid TOML"),
     "a text for a number": ("c.json", '{"train_batch_size": "many"}', "whole number"),
     "a list for a number": ("c.yaml", "parallelism: {dp: [1]}\ntokens: {}\n", "whole number"),
     "a fraction": ("c.toml", "[parallelism]\ntensor_parallel_degree = 2.5\n", "whole number"),
@@ -46,7 +46,7 @@ WRONG = {
     "an open array": ("c.sh", "A=(\n --num-layers 4\n", "never closed"),
     "an open substitution": ("c.sh", "torchrun p.py --num-layers $(cat x", "never closed"),
     "truncated JSON": ("c.json", '{"zero_optimization": {"stage": 3', "line 1"),
-    "truncated TOML": ("c.toml", "[parallelism\n", "no valid TOML"),
+    "truncated TOML": ("c.toml", "[parallelism\n", "not valid TOML"),
     "truncated Python": ("c.py", "def f():\n    return Trainer.Config(", "not Python"),
     "deep JSON": ("c.json", DEEP_JSON, "deep"),
     "deep TOML": ("c.toml", DEEP_TOML, "levels deep"),

@@ -295,7 +295,7 @@ def test_a_pattern_of_the_user_replaces_the_readers() -> None:
     assert report.step_s == pytest.approx(1.0)
     assert report.peak_bytes == 19 * GIB
     assert read_log("5 steps per s", pattern=r"(?P<steps_per_s>\d+) steps").step_s == pytest.approx(0.2)
-    with pytest.raises(RequestError, match="no regular expression"):
+    with pytest.raises(RequestError, match="not a regular expression"):
         read_log("", pattern="(")
     with pytest.raises(RequestError, match="step_s"):
         read_log("", pattern=r"time (\d+)")

@@ -193,7 +193,7 @@ def test_a_journal_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="another request"):
         ProfilingJournal(path, {"device": "h200"})
     path.write_text("my thesis")
-    with pytest.raises(RequestError, match="no journal of a profile"):
+    with pytest.raises(RequestError, match="not a journal of a profile"):
         ProfilingJournal(path, header)
     assert path.read_text() == "my thesis"
 

@@ -59,7 +59,7 @@ def test_results_of_an_earlier_search_are_started_from(tmp_path: Path) -> None:
         ("tp2 pp2 dp4 mbs1 vpp3", "is not legal"),
         ("nowhere.json", "nowhere.json: no such file"),
         ("tests", "has no leaderboard.json or best.json"),
-        ("pyproject.toml", "is no result of a search"),
+        ("pyproject.toml", "is not a result of a search"),
     ],
 )
 def test_what_cannot_be_started_from_is_said(start: str, law: str, request: pytest.FixtureRequest) -> None:

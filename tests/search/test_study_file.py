@@ -59,7 +59,7 @@ def test_a_line_that_is_no_record_is_named(line: bytes, path: Path) -> None:
     count = len(path.read_bytes().splitlines())
     with path.open("ab") as stream:
         stream.write(line)
-    with pytest.raises(OSError, match=f"line {count + 1} is no record of a study"):
+    with pytest.raises(OSError, match=f"line {count + 1} is not a record of a study"):
         list(StudyFile(path).read_logs(0))
 
 

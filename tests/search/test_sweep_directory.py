@@ -130,7 +130,7 @@ def _broken_manifest(folder: Path, plan: SweepPlan) -> SweepPlan:
         (_other_inputs, r"other inputs \(8 searches there, 7 here\)"),
         (_other_objective, "other inputs"),
         (_other_model_of_cost, "another version of the cost model"),
-        (_no_manifest, "is not empty and is no sweep"),
+        (_no_manifest, "is not empty and is not a sweep"),
         (_broken_manifest, "is not a sweep's"),
     ],
 )

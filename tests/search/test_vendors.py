@@ -103,7 +103,7 @@ def test_stages_of_maxtext_hold_every_layer() -> None:
 @pytest.mark.parametrize(
     ("model", "batch", "precision", "text", "reason"),
     [
-        ("llama3-8b", 24, "bf16", "pp4 dp4 mbs1 zero3 schedule=gpipe recompute=full", "no multiple of 4 stages"),
+        ("llama3-8b", 24, "bf16", "pp4 dp4 mbs1 zero3 schedule=gpipe recompute=full", "not a multiple of 4 stages"),
         ("llama3-8b", 64, "fp8", "dp16 mbs1 zero3 recompute=full", "accumulates no gradients"),
         ("glm-4.5-air", 64, "bf16", "dp16 mbs1 zero3 recompute=full", "has no glm-4.5-air"),
     ],

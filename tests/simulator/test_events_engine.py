@@ -301,7 +301,7 @@ def test_a_circle_is_named() -> None:
     graph.need(last, graph.add(0, 1.0, a, tag=("y",)))
 
     law = (
-        r"must have no circle .* but 4 of 4 tasks never start: "
+        r"must have no cycle .* but 4 of 4 tasks never start: "
         r".*receive x on device 0 -> send y on device 0 -> receive y on device 1 -> send x on device 1"
     )
     with pytest.raises(RequestError, match=law):

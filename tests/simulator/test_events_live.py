@@ -203,5 +203,5 @@ def test_a_circle_is_named_though_only_some_of_it_was_written() -> None:
     setting, strategy = small_request(framework="generic", global_batch=32), parse_strategy("pp4 dp2 mbs1")
     costs = step_costs(assign(setting, strategy))
     assert simulate(setting, strategy).step_time_s > 0
-    with pytest.raises(RequestError, match=r"finite times|no circle"):
+    with pytest.raises(RequestError, match=r"finite times|no cycle"):
         simulate_costs(replace(costs, p2p_s=float("nan")))

@@ -87,5 +87,5 @@ def test_a_time_that_is_no_number_never_leaves_a_ranking_in_silence() -> None:
     table = table_of([Strategy(tp=2, dp=4), Strategy(dp=8)])
     levels = tuple(replace(level, bytes_per_s=float("nan")) for level in context.cluster.levels)
     odd = replace(context, cluster=replace(context.cluster, levels=levels))
-    with pytest.raises(RequestError, match=r"predictions for .* are no finite numbers"):
+    with pytest.raises(RequestError, match=r"predictions for .* are not finite numbers"):
         score(odd, table)

@@ -118,7 +118,7 @@ def test_json_reads_back_what_json_wrote(value: object) -> None:
         ('a: "x', '" of line 1 needs its "'),
         ("a: {b: [1}", "[ of line 1 needs its ]"),
         ("]", "nothing opens this ]"),
-        ("a: 'it's", "this is no valid YAML; look for"),
+        ("a: 'it's", "this is not valid YAML; look for"),
         ("a: 1\n---\nb: 2", "one file is one document"),
         ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), f"at most {MAX_DEPTH} levels"),
         ("[" * 500_000, f"at most {MAX_DEPTH} levels"),
@@ -261,8 +261,8 @@ def test_importing_the_reader_does_not_import_pydantic() -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("a = 1\nb = ", "box.toml, line 2: 'b =' is no valid TOML"),
-        ("a = 1\na = 2", "line 2: 'a = 2' is no valid TOML; texts need quotes, and a key is given once"),
+        ("a = 1\nb = ", "box.toml, line 2: 'b =' is not valid TOML"),
+        ("a = 1\na = 2", "line 2: 'a = 2' is not valid TOML; texts need quotes, and a key is given once"),
         ("a = 'x", "line 1"),
         ("a = " + "[" * 5000, "levels|line 1"),
     ],

@@ -85,7 +85,7 @@ def test_blocks_of_nemotron_h_are_letters() -> None:
         FeedForward,
         MixtureOfExperts,
     ]
-    with pytest.raises(RequestError, match=r"'X' is no block of M, \*, - and E"):
+    with pytest.raises(RequestError, match=r"'X' is not a block of M, \*, - and E"):
         convert_config(config | {"hybrid_override_pattern": "MX"}, "x")
 
 

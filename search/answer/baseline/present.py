@@ -125,7 +125,7 @@ def _imported(source: str, imported: Imported) -> Present:
 def _text(text: str) -> Present:
     """Return the text of a strategy, like ``tp4 pp2 dp8 mbs1``."""
     if not any(map(_WORD.fullmatch, text.split())):
-        raise RequestError(f'{text!r} is no file, and no strategy like "tp4 pp2 dp8 mbs1 zero1 sp"')
+        raise RequestError(f'{text!r} is not a file, and no strategy like "tp4 pp2 dp8 mbs1 zero1 sp"')
     return Present(source=text, strategy=parse_strategy(text))
 
 

@@ -82,7 +82,7 @@ def _read(path: Path) -> list[Strategy]:
         return [parse_strategy(str(row["strategy"])) for row in rows]
     except (RequestError, KeyError, TypeError):
         raise RequestError(
-            f"{path} is no result of a search; name its leaderboard.json or best.json, or write a strategy like "
+            f"{path} is not a result of a search; name its leaderboard.json or best.json, or write a strategy like "
             '"tp8 pp2 dp4 mbs1"'
         ) from None
 

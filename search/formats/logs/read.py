@@ -105,7 +105,7 @@ def read_log(log: str | Path, pattern: str | None = None) -> LogReport:
     Raises
     ------
     RequestError
-        The pattern is no regular expression, or has no group with a time.
+        The pattern is not a regular expression, or has no group with a time.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise RequestError(f"{pattern!r} is no regular expression: {error}") from None
+        raise RequestError(f"{pattern!r} is not a regular expression: {error}") from None
     if not set(_TIMES) & set(compiled.groupindex):
         raise RequestError(f"the pattern {pattern!r} needs a group (?P<{_TIMES[0]}>...), or {', '.join(_TIMES[1:])}")
     return compiled

@@ -49,7 +49,7 @@ class ProfilingJournal:
     def _read(self, content: bytes, header: Record) -> bytes:
         """Return the complete lines, after storing their records."""
         if not content.startswith(_BEGIN[: len(content)]):
-            raise RequestError(f"{self.path} is no journal of a profile; name another output, or move the file away")
+            raise RequestError(f"{self.path} is not a journal of a profile; name another output, or move the file away")
         lines = content.split(b"\n")[:-1]
         kept: list[bytes] = []
         for number, line in enumerate(lines):

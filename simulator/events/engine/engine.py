@@ -26,7 +26,7 @@ def stuck_error(graph: TaskGraph, missing: list[int]) -> RequestError:
     names = [graph.name(task) for task in circle[:_SHOWN]]
     more = f" -> … ({len(circle) - _SHOWN} more)" if len(circle) > _SHOWN else ""
     return RequestError(
-        f"a task graph must have no circle of tasks that wait for each other, but {len(waiting)} of {len(graph)} tasks "
+        f"a task graph must have no cycle of waiting tasks, but {len(waiting)} of {len(graph)} tasks "
         f"never start: {' -> '.join(names)}{more} -> {names[0]}; change the order of one of them on its stream"
     )
 

@@ -56,7 +56,7 @@ def read_chakra(path: Path, progress: Progress | None = None) -> tuple[RankTrace
     """
     match = re.search(r"(\d{1,6})\D*$", path.stem) or re.search(r"(\d{1,6})", path.name)
     if match is None:
-        raise RequestError(f"a Chakra trace says its rank in its name, as trace.0.et, but got {path.name}")
+        raise RequestError(f"the name of a Chakra trace must contain its rank, like trace.0.et, but got {path.name}")
     nodes: list[dict[str, Any]] = []
     version = ""
     with opened(path) as file:

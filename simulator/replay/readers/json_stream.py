@@ -104,7 +104,7 @@ class JsonStream:
         while True:
             key = self._value()
             if not isinstance(key, str):
-                raise RequestError(f"{self.path} is no valid JSON: a key of its outermost object is {key!r:.40}")
+                raise RequestError(f"{self.path} is not valid JSON: a key of its outermost object is {key!r:.40}")
             self._expect(":")
             if key == array and self._peek() == "[":
                 self._place += 1
@@ -112,7 +112,9 @@ class JsonStream:
             else:
                 self.header[key] = self._value()
                 if len(self.header) > MOST_HEADERS:
-                    raise RequestError(f"{self.path} is no trace: it has over {MOST_HEADERS:,} keys beside its events")
+                    raise RequestError(
+                        f"{self.path} is not a trace: it has over {MOST_HEADERS:,} keys beside its events"
+                    )
             if self._expect(",}") == "}":
                 return
 
@@ -141,7 +143,7 @@ class JsonStream:
                 # A string without its closing quote has its error at its start; other errors are where they occur.
                 cut = self._text[error.pos : error.pos + 1] == '"' and _STRING.match(self._text, error.pos) is None
                 if error.pos < len(self._text) - _LONGEST_WORD and not cut:
-                    raise RequestError(f"{self.path} is no valid JSON near {self._near(error.pos)}") from None
+                    raise RequestError(f"{self.path} is not valid JSON near {self._near(error.pos)}") from None
             except ValueError:  # Python does not convert numbers of thousands of digits
                 raise RequestError(f"{self.path} has a number that no trace has: it is too long") from None
             else:
@@ -154,7 +156,7 @@ class JsonStream:
             if len(self._text) - self._place > MOST_VALUE:
                 raise RequestError(
                     f"a value of a trace has at most {MOST_VALUE:,} characters, but {self.path} has a longer one, or "
-                    f"is no valid JSON near {self._text[self._place : self._place + 40]!r}"
+                    f"is not valid JSON near {self._text[self._place : self._place + 40]!r}"
                 )
             self._fill()
 
@@ -164,9 +166,9 @@ class JsonStream:
         self._characters += characters
         self._blanks += blanks
         if self._values > MANY and self._characters < LEAST_VALUE * self._values:
-            raise RequestError(f"{self.path} is no trace: it has over {MANY:,} values without content")
+            raise RequestError(f"{self.path} is not a trace: it has over {MANY:,} values without content")
         if self._blanks > max(LEAST_VALUE * MANY, 2 * self._characters):
-            raise RequestError(f"{self.path} is no trace: most of it is blank")
+            raise RequestError(f"{self.path} is not a trace: most of it is blank")
 
     def _fill(self) -> None:
         """Drop the parsed text and read the next piece."""
@@ -203,7 +205,7 @@ class JsonStream:
         if mark == "":
             raise RequestError(self._torn(f"one of {' '.join(marks)} is missing at its end"))
         if mark not in marks:
-            raise RequestError(f"{self.path} is no valid JSON: {mark!r} where {' or '.join(marks)} is expected")
+            raise RequestError(f"{self.path} is not valid JSON: {mark!r} where {' or '.join(marks)} is expected")
         self._place += 1
         return mark
 

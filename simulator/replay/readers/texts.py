@@ -16,5 +16,5 @@ def number_of(texts: dict[str, int], text: str, source: object) -> int:
     """
     number = texts.setdefault(text[:LONGEST], len(texts))
     if number >= MOST_TEXTS:
-        raise RequestError(f"{source} is no trace: its events have more than {MOST_TEXTS:,} different names")
+        raise RequestError(f"{source} is not a trace: its events have more than {MOST_TEXTS:,} different names")
     return number

@@ -103,7 +103,7 @@ def read_exported(path: Path, *, allow_generic: bool = False) -> GraphModel:
         with opened(path) as stream, zipfile.ZipFile(stream) as archive:
             text = _graph_text(archive, size_of(stream), path)
     except zipfile.BadZipFile:
-        raise RequestError(f"{path} is no exported PyTorch program (.pt2), or it is cut short") from None
+        raise RequestError(f"{path} is not an exported PyTorch program (.pt2), or it is cut short") from None
     except (EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error) as error:
         raise RequestError(f"{path} cannot be read: {shown(error)}") from None
     document = read_json(text, str(path))
@@ -122,7 +122,7 @@ def _graph_text(archive: zipfile.ZipFile, size: int, path: Path) -> str:
     """
     entries = [info for info in archive.infolist() if info.filename.endswith(GRAPHS)]
     if not entries:
-        raise RequestError(f"{path} is no exported PyTorch program: it has no {GRAPHS[0]}")
+        raise RequestError(f"{path} is not an exported PyTorch program: it has no {GRAPHS[0]}")
     with archive.open(entries[0]) as stream:
         packed = min(entries[0].compress_size, size)
         text = stream.read(min(MAX_GRAPH_BYTES, max(SMALL_BYTES, LARGEST_RATIO * packed)) + 1)
@@ -219,7 +219,7 @@ def _text(value: Any) -> str:
         TypeError: the value is not a name.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no name")
+        raise TypeError(f"{value!r:.40} is not a name")
     return value
 
 

@@ -94,9 +94,9 @@ def read_onnx(path: Path, *, allow_generic: bool = False, shapes: Sequence[str] 
         data = read_bytes(path, most=MAX_BYTES, kind="a graph with weights in separate files")
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError, RuntimeError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} is no ONNX file, or it is cut short: {_first_line(error)}") from None
+        raise RequestError(f"{path} is not an ONNX file, or it is cut short: {_first_line(error)}") from None
     if not model.graph.node:
-        raise RequestError(f"{path} is no ONNX file, or it is cut short: it has no nodes")
+        raise RequestError(f"{path} is not an ONNX file, or it is cut short: it has no nodes")
     if len(model.graph.node) > MAX_NODES:
         raise RequestError(f"{path}: a graph has at most {MAX_NODES} nodes, but got {len(model.graph.node)}")
     notes = _fix_extents(model, path.name, _extents(shapes))

@@ -55,7 +55,7 @@ class OneBlockLayers:
         kinds = [spellings.get(kind, kind) for kind in listed] if listed else [letters.get(c, c) for c in text or ""]
         for kind in kinds:
             if kind not in letters.values():
-                raise fields.refusal("hybrid_override_pattern", f"{kind!r} is no block of M, *, - and E")
+                raise fields.refusal("hybrid_override_pattern", f"{kind!r} is not a block of M, *, - and E")
         return kinds
 
     def layer(self, fields: Fields, kind: str, attention: Attention) -> Layer:
