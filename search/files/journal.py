@@ -49,7 +49,7 @@ def read_records(path: Path, needed: Collection[str]) -> Iterator[tuple[Record, 
     with opened(path) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(LARGEST + 1), b""), start=1):
             if len(line) > LARGEST:
-                raise RequestError(f"{path}, line {number}: over {LARGEST:,} bytes, and no record has so many")
+                raise RequestError(f"{path}, line {number}: over {LARGEST:,} bytes, the limit of a record")
             record = record_of(line, needed, str(path))
             if record is not None:
                 yield record, len(line)

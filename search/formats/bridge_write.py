@@ -90,7 +90,7 @@ def write(launch: Launch) -> Files:
     yaml_text = dump_yaml(
         sections,
         f"{launch.name}: Megatron-Bridge {VERSION}, {launch.strategy}",
-        f"{launch.strategy.devices} GPUs; model sizes are the recipe's",
+        f"{launch.strategy.devices} GPUs; model sizes come from the recipe",
     )
     overrides = [shlex.quote(f"{_added(key)}={_hydra(value)}") for key, value in flatten(sections).items()]
     if peft or launch.packed:

@@ -255,7 +255,7 @@ class Format:
         )
 
     def nearest(self, launch: Launch) -> Launch | None:
-        """Return the launch after fixing one broken limit after the other; None if one has no fix."""
+        """Return the launch with its broken limits fixed in turn; None if one has no fix."""
         for _ in range(4 * len(self.limits)):
             broken = next((limit for limit in self.limits if limit.broken(launch)), None)
             if broken is None:

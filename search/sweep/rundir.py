@@ -192,7 +192,7 @@ def _check(folder: Path, manifest: Mapping[str, Any], plan: SweepPlan) -> None:
     if manifest["cost_model"] != cost_model_version():
         raise RequestError(
             f"{folder} was made by another version of the cost model ({manifest['cost_model']}, this is "
-            f"{cost_model_version()}), and rows of both would not compare; name another folder"
+            f"{cost_model_version()}), so that rows would not be comparable; name another folder"
         )
     if manifest["inputs"] != plan.digest:
         theirs, ours = len(manifest.get("pieces", ())), len(plan.pieces)

@@ -50,7 +50,7 @@ def _with_modules(context: Context, strategies: TreeStrategies) -> Context:
 
 @lru_cache(maxsize=32)
 def _beside_modules(model: Model) -> Model:
-    """Return the same object for the same model, so that cached times of its blocks are found."""
+    """Return one object per model, so that equal models share the cached times of their blocks."""
     if any(layer.module for layer in model.layers):
         return model
     modules = (module_of(kind, module) for kind in layer_kinds(model) for module in MODULES)

@@ -74,7 +74,7 @@ def no_such_shape(v: Mapping[str, int], x: Context) -> str:
     """Return the message of ``schedule_broken``."""
     laws = _needs({kind.name: kind.shape_law for kind in SCHEDULES.values()})
     return (
-        f"schedule {SPELLING['schedule'][v['schedule']]} does not go with pp={v['pp']} vpp={v['vpp']}; "
+        f"schedule {SPELLING['schedule'][v['schedule']]} is not valid with pp={v['pp']} vpp={v['vpp']}; "
         f"pp=1 needs 1f1b and vpp=1, {laws}, the others vpp=1"
     )
 

@@ -100,7 +100,7 @@ def _check_dealt(graph: OperatorGraph, stage: Stage) -> None:
         if operator.name in dealt and operator.name in needs:
             raise TreeError(
                 (*dealt[operator.name].place, "compute", "deal"),
-                f"layers on devices of their own run at the same time, but {operator.name} needs "
+                f"layers on separate devices run at the same time, but {operator.name} needs "
                 f"{needs[operator.name]}; distribute layers that do not need each other, like tables",
             )
 

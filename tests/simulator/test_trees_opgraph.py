@@ -247,7 +247,7 @@ WRONG = {
     ),
     "dealt layers in a row": (
         one_stage({"batch": 8}, {"layers": "linear*", "compute": {"deal": True}}),
-        "tree.children.0.compute.deal: layers on devices of their own run at the same time, but linear2 needs linear1",
+        "tree.children.0.compute.deal: layers on separate devices run at the same time, but linear2 needs linear1",
     ),
     "parts of one layer": (
         one_stage({"batch": 8}, {"layers": "conv1", "compute": {"cut": {"batch": 4}}}),

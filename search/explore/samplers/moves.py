@@ -112,7 +112,7 @@ class Moves:
         return self.space.canonical(turned) if fields.get("layers_per_stage") else self.space.settled(turned)
 
     def _turns(self, strategy: Strategy) -> Iterator[Fields]:
-        """Yield the fields that each turn changes: so that a random walk builds only the chosen strategy."""
+        """Yield the changed fields of each move, so that a random walk builds only the chosen strategy."""
         choices = self.space.flat.choices
         for axis in ("recompute", "mbs", "zero", "shard", "sp", "placement", "schedule"):
             for value in adjacent(choices[axis], int(getattr(strategy, axis))):

@@ -1,4 +1,4 @@
-"""Colossal-AI 0.5: the arguments of its own training programs (``colossalai run ... --plugin 3d --tp 4 --pp 2``).
+"""Colossal-AI 0.5: the arguments of its training programs (``colossalai run ... --plugin 3d --tp 4 --pp 2``).
 
 Source: ``examples/language/llama/benchmark.py`` and ``applications/Colossal-LLaMA/train.py`` of hpcaitech/ColossalAI.
 ``batch_size`` is the batch of a replica, cut into microbatches of ``mbs`` under a pipeline.

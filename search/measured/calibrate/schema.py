@@ -95,7 +95,7 @@ class ErrorPart(BaseModel):
 
 
 class CalibrationDocument(Part):
-    """The whole file."""
+    """A complete calibration file."""
 
     calibration: int
     machine: MachinePart

@@ -1,4 +1,4 @@
-"""Intervals that the user's own measurements would narrow, by the variances of the model."""
+"""Narrowing of intervals by measurements of the user, from the variances of prediction errors."""
 
 from dataclasses import dataclass, replace
 

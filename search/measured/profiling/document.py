@@ -162,7 +162,7 @@ def read_profile(path: Path) -> Profile:
     from pydantic import BaseModel, ConfigDict
 
     class ProfileDocument(BaseModel):
-        """The whole file."""
+        """A complete profile file."""
 
         model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
         profile: int

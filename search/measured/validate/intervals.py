@@ -1,4 +1,4 @@
-"""Intervals of every predicted step and peak, as in other answers."""
+"""Intervals of the predicted steps and peaks of measured runs."""
 
 from dataclasses import dataclass
 from itertools import compress

@@ -15,7 +15,7 @@ class DryLauncher(RunLauncher):
     name = "dry"
 
     def place(self) -> str:
-        """Describe the place of a launch."""
+        """Describe the location of a launch."""
         return "by you: nothing is launched from here"
 
     def start(self, state: RunState) -> str:

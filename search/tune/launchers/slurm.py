@@ -1,4 +1,4 @@
-"""Runs as batch jobs of Slurm, found again by the names of their jobs."""
+"""Tuning runs as Slurm batch jobs, identified by their job names."""
 
 import math
 import shlex
@@ -151,7 +151,7 @@ class SlurmLauncher(RunLauncher):
 
 
 def _slurm(words: list[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a program of Slurm; a missing program or one that does not answer has exit code 1."""
+    """Run a Slurm program; a missing program, or one that times out, has exit code 1."""
     with suppress(OSError, subprocess.TimeoutExpired):
         return subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
     return subprocess.CompletedProcess(words, 1, "", f"{words[0]} does not answer")
