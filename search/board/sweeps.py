@@ -136,4 +136,4 @@ def read_manifest(folder: Path) -> Mapping[str, Any]:
         manifest = read_json(read_text(path, most=LARGEST_MANIFEST, kind="a manifest"), str(path), own=True)
         if isinstance(manifest, dict) and {"inputs", "cost_model", "schema"} <= set(manifest):
             return manifest
-    raise RequestError(f"{path} is not a sweep's; name another folder")
+    raise RequestError(f"{path} is not the manifest of a sweep; name another folder")

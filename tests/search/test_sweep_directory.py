@@ -131,7 +131,7 @@ def _broken_manifest(folder: Path, plan: SweepPlan) -> SweepPlan:
         (_other_objective, "other inputs"),
         (_other_model_of_cost, "another version of the cost model"),
         (_no_manifest, "is not empty and is not a sweep"),
-        (_broken_manifest, "is not a sweep's"),
+        (_broken_manifest, "is not the manifest of a sweep"),
     ],
 )
 def test_another_directory_is_refused(

@@ -38,7 +38,7 @@ def measured_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: 
     share, known, count = share_measured(setting.context, rows[0].strategy)
     return (
         f"{share:.0%} of the operator time of {rows[0].name} was measured ({known} of {count} operators); the rest is "
-        "the fitted surface scaled to what was",
+        "the fitted surface scaled to these measurements",
     )
 
 

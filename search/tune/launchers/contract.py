@@ -29,7 +29,7 @@ PREFIX = "forerun-"
 COMMAND = "@COMMAND@"
 _SCRIPT = f"""\
 #!/usr/bin/env bash
-# Written by forerun tune. It starts the run once, whoever calls it, and leaves {LOG} and {EXIT_CODE} in this folder.
+# Written by forerun tune. It starts the run only once, and leaves {LOG} and {EXIT_CODE} in this folder.
 cd "$(dirname "${{BASH_SOURCE[0]}}")" || exit 1
 mkdir {STARTED} 2> /dev/null || exit {STARTED_ALREADY}
 echo "$$ $(cut -d ' ' -f 22 "/proc/$$/stat" 2> /dev/null || echo 0) $(hostname)" > {PROCESS}.new
