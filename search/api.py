@@ -32,9 +32,12 @@ def search(
     >>> search("llama3-8b", cluster="dgx-h100", gpus=64, global_batch=256, seq_len=8192).rows[0].gpus
     64
 
-    Raises:
-        RequestError: the request is wrong.
-        NothingFeasible: nothing fits; the error names helpful changes.
+    Raises
+    ------
+    RequestError
+        The request is wrong.
+    NothingFeasible
+        Nothing fits; the error names helpful changes.
     """
     if "gpus" in fields and fields["gpus"] is not None:
         fields["gpus"] = str(fields["gpus"])
@@ -44,8 +47,10 @@ def search(
 def simulate(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> Row:
     """Predict one strategy; ``fields``: fields of ``Request``.
 
-    Raises:
-        RequestError: the request is wrong or the strategy illegal; the message names every broken law.
+    Raises
+    ------
+    RequestError
+        The request is wrong or the strategy illegal; the message names every broken law.
     """
     setting = resolve(Request(model=model, **fields))
     return simulate_setting(setting, strategy, score=score)
@@ -56,8 +61,10 @@ def simulate_setting(
 ) -> Row[Any]:
     """Predict one strategy, given as a value or as text.
 
-    Raises:
-        RequestError: the strategy is illegal.
+    Raises
+    ------
+    RequestError
+        The strategy is illegal.
     """
     legal = legal_strategy(setting, strategy)
     rows = rows_of(setting.context, [legal], usd_per_gpu_hour=setting.usd_per_gpu_hour, score=score)
@@ -67,8 +74,10 @@ def simulate_setting(
 def explain(model: str, *, strategy: str | Strategy, score: Scorer = simulator_score, **fields: Any) -> "Explanation":
     """Explain a strategy and its neighbours in one axis; ``fields``: fields of ``Request``.
 
-    Raises:
-        RequestError: the request is wrong or the strategy illegal, or the model is an operator graph.
+    Raises
+    ------
+    RequestError
+        The request is wrong or the strategy illegal, or the model is an operator graph.
     """
     from forerun.search.answer.explain.explain import explain_strategy
 

@@ -64,8 +64,10 @@ def with_rows(
 ) -> Leaderboard:
     """Return a board with other rows, best first, and their texts (also notes if ``noted``).
 
-    Raises:
-        EndedEarly: interrupted, with the board without notes.
+    Raises
+    ------
+    EndedEarly
+        Interrupted, with the board without notes.
     """
     known = [marked(setting.context, row) for row in rows[:MARKED]]
     if setting.objective in ("throughput", "cost"):

@@ -24,9 +24,12 @@ def refine(
     Rows have event-level times and memory, marks with their former ranks, and ``notes`` state the loss of the former
     first row. Rows that do not fit at the event level are last.
 
-    Raises:
-        RequestError: see ``event_scores``.
-        EndedEarly: interrupted, with the first ``top`` rows unchanged.
+    Raises
+    ------
+    RequestError
+        See ``event_scores``.
+    EndedEarly
+        Interrupted, with the first ``top`` rows unchanged.
     """
     if not board.rows:
         return board

@@ -42,11 +42,16 @@ def search_request(
     ``workers``: kind of workers; None: this process. ``Choice()`` continues long searches in other processes, for which
     a script needs ``if __name__ == "__main__":``. The rows do not depend on the workers.
 
-    Raises:
-        RequestError: the request is wrong, or its restrictions leave no legal candidate.
-        NothingFeasible: nothing fits; the error names helpful changes.
-        BeyondLimits: all fitting strategies take too long or cost too much.
-        EndedEarly: interrupted, with the leaderboard so far.
+    Raises
+    ------
+    RequestError
+        The request is wrong, or its restrictions leave no legal candidate.
+    NothingFeasible
+        Nothing fits; the error names helpful changes.
+    BeyondLimits
+        All fitting strategies take too long or cost too much.
+    EndedEarly
+        Interrupted, with the leaderboard so far.
     """
     started_s = time.perf_counter()
     setting = resolve(request)
@@ -85,10 +90,14 @@ def leaderboard_of(
 
     ``problem``: problem of the setting, if already built; ``noted``: whether to add notes, which need further searches.
 
-    Raises:
-        RequestError: the request's restrictions leave no legal candidate.
-        NothingFeasible: nothing fits; the error names helpful changes.
-        BeyondLimits: all fitting strategies take too long or cost too much.
+    Raises
+    ------
+    RequestError
+        The request's restrictions leave no legal candidate.
+    NothingFeasible
+        Nothing fits; the error names helpful changes.
+    BeyondLimits
+        All fitting strategies take too long or cost too much.
     """
     result = found_in(setting, piece, workers=workers, remarks=remarks, score=score, problem=problem)
     board = build_board(setting, result, started_s=started_s or time.perf_counter(), score=score, noted=noted)
@@ -125,10 +134,14 @@ def explore_request(
     The flat space is searched completely first (by ``workers``), so that the result is never worse than the best flat
     strategy.
 
-    Raises:
-        RequestError: the request is wrong, or the sampler does not support it.
-        NothingFeasible: neither search found a feasible strategy.
-        EndedEarly: interrupted, with the leaderboard so far.
+    Raises
+    ------
+    RequestError
+        The request is wrong, or the sampler does not support it.
+    NothingFeasible
+        Neither search found a feasible strategy.
+    EndedEarly
+        Interrupted, with the leaderboard so far.
     """
     from forerun.search.explore.staged.staged_search import search_stages
 
@@ -159,9 +172,12 @@ def search_groups(
 ) -> Leaderboard:
     """Search the strategies on all groups of nodes of a cluster; arguments: see ``group_search.search_plans``.
 
-    Raises:
-        RequestError: the request is wrong, or contains options that groups do not support.
-        InfeasibleError: no plan fits on the groups.
+    Raises
+    ------
+    RequestError
+        The request is wrong, or contains options that groups do not support.
+    InfeasibleError
+        No plan fits on the groups.
     """
     from forerun.search.explore.groups.group_search import group_setting, search_plans
     from forerun.search.explore.groups.simulated_plans import EVALUATIONS

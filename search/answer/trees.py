@@ -34,9 +34,12 @@ def with_trees(
 ) -> Leaderboard:
     """Add trees that are faster than their flat starts to a board of simulated rows.
 
-    Raises:
-        RequestError: trees cannot be ranked by the objective.
-        EndedEarly: interrupted, with the board and the trees so far.
+    Raises
+    ------
+    RequestError
+        Trees cannot be ranked by the objective.
+    EndedEarly
+        Interrupted, with the board and the trees so far.
     """
     from forerun.search.explore.trees.tree_search import search_trees
 
@@ -46,9 +49,12 @@ def with_trees(
 def with_plans(board: Leaderboard, setting: Setting[AnyContext], on_progress: OnProgress | None = None) -> Leaderboard:
     """Add plans of unequal stages that are faster than the first row to a board of simulated rows.
 
-    Raises:
-        RequestError: the model is not a transformer, or plans cannot be ranked by the objective.
-        EndedEarly: interrupted, with the board and the plans so far.
+    Raises
+    ------
+    RequestError
+        The model is not a transformer, or plans cannot be ranked by the objective.
+    EndedEarly
+        Interrupted, with the board and the plans so far.
     """
     from forerun.search.explore.planned.planned_trees import search_plans
 
@@ -62,9 +68,12 @@ def with_mixtures(
 ) -> Leaderboard:
     """Add mixtures of splits that are faster than their starts to a board of simulated rows.
 
-    Raises:
-        RequestError: mixtures cannot be ranked by the objective.
-        EndedEarly: interrupted, with the board and the mixtures so far.
+    Raises
+    ------
+    RequestError
+        Mixtures cannot be ranked by the objective.
+    EndedEarly
+        Interrupted, with the board and the mixtures so far.
     """
     from forerun.search.explore.trees.mixtures import search_mixtures
 

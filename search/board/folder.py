@@ -28,9 +28,10 @@ def claimed(folder: Path | None, *, force: bool) -> Iterator[None]:
 
     ``folder`` is created if missing; None: nothing is written. ``force``: overwrite its files.
 
-    Raises:
-        RequestError: it is a file, cannot be made, is not empty and ``force`` is not set, or another process has
-        reserved it.
+    Raises
+    ------
+    RequestError
+        It is a file, cannot be made, is not empty and ``force`` is not set, or another process has reserved it.
     """
     if folder is None:
         yield
@@ -56,8 +57,10 @@ def claimed(folder: Path | None, *, force: bool) -> Iterator[None]:
 def read_leaderboard(folder: Path) -> Mapping[str, Any]:
     """Return the document of ``write_folder`` in a folder, after checks of its schema and parts.
 
-    Raises:
-        RequestError: the folder has no leaderboard, or a damaged one or of another schema.
+    Raises
+    ------
+    RequestError
+        The folder has no leaderboard, or a damaged one or of another schema.
     """
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a folder; name one that `forerun search --out` wrote")

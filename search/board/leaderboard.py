@@ -129,8 +129,10 @@ class Leaderboard:
     def to_pandas(self) -> Any:
         """Return the rows as a ``pandas.DataFrame`` with the columns of ``to_csv``.
 
-        Raises:
-            RequestError: pandas is not installed.
+        Raises
+        ------
+        RequestError
+            Pandas is not installed.
         """
         return frame_of([flat_line(row.to_json()) for row in self.rows])
 

@@ -46,8 +46,10 @@ class SweepFolder:
     def searches(self) -> Iterator[SweptSearch]:
         """Yield the finished searches in the order of their ends; a later record of a search replaces an earlier one.
 
-        Raises:
-            RequestError: the records are damaged or not of this sweep.
+        Raises
+        ------
+        RequestError
+            The records are damaged or not of this sweep.
         """
         numbers = {piece["key"]: number for number, piece in enumerate(self.pieces, start=1)}
         for record, _ in read_records(self.folder / RECORDS, RECORD_FIELDS):
@@ -59,8 +61,10 @@ class SweepFolder:
     def board_of(self, number: int) -> dict[str, Any]:
         """Return the document that ``search --out`` would have written for one search (``read_leaderboard``).
 
-        Raises:
-            RequestError: there is no such search, it found nothing, or its model or cluster is no longer available.
+        Raises
+        ------
+        RequestError
+            There is no such search, it found nothing, or its model or cluster is no longer available.
         """
         if not 1 <= number <= len(self.pieces):
             raise RequestError(f"{self.folder} has searches 1 to {len(self.pieces)}, but got --search {number}")
@@ -93,8 +97,10 @@ class SweepFolder:
 def read_search(folder: Path, search: int | None = None) -> Mapping[str, Any]:
     """Return the document of one search: the folder's (``read_leaderboard``), or number ``search`` of a sweep.
 
-    Raises:
-        RequestError: the folder has no such search, or its files are damaged.
+    Raises
+    ------
+    RequestError
+        The folder has no such search, or its files are damaged.
     """
     if not is_sweep(folder):
         if search is not None:
@@ -114,8 +120,10 @@ def is_sweep(folder: Path) -> bool:
 def read_sweep(folder: Path) -> SweepFolder:
     """Return the sweep in a folder.
 
-    Raises:
-        RequestError: the folder has no sweep, or a damaged one.
+    Raises
+    ------
+    RequestError
+        The folder has no sweep, or a damaged one.
     """
     manifest = read_manifest(folder)
     try:
@@ -128,8 +136,10 @@ def read_sweep(folder: Path) -> SweepFolder:
 def read_manifest(folder: Path) -> Mapping[str, Any]:
     """Return the inputs of a sweep's folder.
 
-    Raises:
-        RequestError: it is no folder of a sweep.
+    Raises
+    ------
+    RequestError
+        It is no folder of a sweep.
     """
     path = folder / MANIFEST
     with suppress(RequestError):

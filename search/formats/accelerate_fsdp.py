@@ -63,8 +63,10 @@ def write(launch: Launch) -> Files:
 def adjust(facts: LaunchFacts) -> None:
     """Determine sharding: by FSDP, by DeepSpeed, or none.
 
-    Raises:
-        RequestError: the file is of another distributed type.
+    Raises
+    ------
+    RequestError
+        The file is of another distributed type.
     """
     settings = facts.settings
     kind = (settings.text("distributed_type") or "NO").upper()

@@ -57,8 +57,10 @@ def write(launch: Launch) -> Files:
 def adjust(facts: LaunchFacts) -> None:
     """Apply the plugin's defaults, and determine a last stage with different layers.
 
-    Raises:
-        RequestError: the remaining layers do not divide among the other stages.
+    Raises
+    ------
+    RequestError
+        The remaining layers do not divide among the other stages.
     """
     facts.settings.text("distributed_type")
     if facts.get("cp") is None:

@@ -45,8 +45,10 @@ PRECISIONS = {"nvfp4": "bf16_with_nvfp4_mixed", "fp8_mx": "bf16_with_mxfp8_mixed
 def parse(source: LaunchFile) -> Imported:
     """Read one recipe or preset.
 
-    Raises:
-        RequestError: the file is not Python, has no recipe, or has several and no name was given.
+    Raises
+    ------
+    RequestError
+        The file is not Python, has no recipe, or has several and no name was given.
     """
     tree = parse_python(source.text, source.name)
     reader = PythonReader(tree)

@@ -162,16 +162,20 @@ class LaunchFile:
     def document(self) -> Document:
         """Return the file as YAML, or as JSON if its name ends in ``.json``.
 
-        Raises:
-            RequestError: the file is neither.
+        Raises
+        ------
+        RequestError
+            The file is neither.
         """
         return parse_document(self.text, source=self.name)
 
     def top_level(self) -> Mapping[str, Any]:
         """Return the top-level mapping of a document.
 
-        Raises:
-            RequestError: the file cannot be read or is not a mapping.
+        Raises
+        ------
+        RequestError
+            The file cannot be read or is not a mapping.
         """
         data = self.document().data
         if not isinstance(data, dict):
@@ -216,9 +220,11 @@ class Format:
     def express(self, launch: Launch) -> Files:
         """Return the files that start ``launch``, by name.
 
-        Raises:
-            RequestError: the format cannot express part of the launch; the text has every reason and the nearest
-                expressible strategy.
+        Raises
+        ------
+        RequestError
+            The format cannot express part of the launch; the text has every reason and the nearest expressible
+            strategy.
         """
         if self.write is None:
             raise RequestError(f"forerun reads {self.name} and does not write it; export to another format")
@@ -268,7 +274,9 @@ class Format:
     def read(self, source: LaunchFile) -> Imported:
         """Read a file.
 
-        Raises:
-            RequestError: the file is damaged, contradicts itself, or has no strategy.
+        Raises
+        ------
+        RequestError
+            The file is damaged, contradicts itself, or has no strategy.
         """
         return self.parse(source)

@@ -35,8 +35,10 @@ def replicas(world: World, model_parallel: int, *, what: str, source: str, least
 
     ``what``: text of the product, like ``tp*pp*cp = 8*16*1``. ``least``: the fewest replicas with all experts.
 
-    Raises:
-        RequestError: the user's number of GPUs is no multiple.
+    Raises
+    ------
+    RequestError
+        The user's number of GPUs is no multiple.
     """
     fewest = f"dp={least}, the fewest for its experts" if least > 1 else "dp=1"
     if world.devices is None:

@@ -47,8 +47,10 @@ def load_launch(run: Path, rank: int, search: int | None = None) -> tuple[Launch
     The context is None for an operator graph, whose formats have no framework laws. ``search``: number of a search in a
     sweep's folder.
 
-    Raises:
-        RequestError: the folder has no leaderboard or row, or its model or cluster is unavailable.
+    Raises
+    ------
+    RequestError
+        The folder has no leaderboard or row, or its model or cluster is unavailable.
     """
     of = "" if search is None else f"search {search} of "
     return launch_in(read_search(run, search), rank, name=f"{of}{run.resolve().name}", source=run / BOARD)
@@ -59,8 +61,10 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
 
     ``name``: name of the search, ``source``: its place for messages.
 
-    Raises:
-        RequestError: see ``load_launch``.
+    Raises
+    ------
+    RequestError
+        See ``load_launch``.
     """
     try:
         request, rows = data["request"], data["leaderboard"]
@@ -102,8 +106,10 @@ def launch_in(data: Mapping[str, Any], rank: int, *, name: str, source: Path) ->
 def graph_launch(request: Mapping[str, Any], row: Mapping[str, Any], *, name: str) -> Launch:
     """Return the launch of a row of an operator graph: its devices as replicas, its segments as microbatches.
 
-    Raises:
-        RequestError: its split is not data parallel, or the model or cluster is unavailable.
+    Raises
+    ------
+    RequestError
+        Its split is not data parallel, or the model or cluster is unavailable.
     """
     text = str(row["strategy"])
     split = None if is_mixture(text) else parse_split(text)
@@ -126,8 +132,10 @@ def export(launch: Launch, context: Context | None, name: str, job: Job = NO_JOB
 
     Each format has a subfolder of the ``job``.
 
-    Raises:
-        RequestError: the format is unknown or refuses the launch.
+    Raises
+    ------
+    RequestError
+        The format is unknown or refuses the launch.
     """
     if name != ALL:
         item, launch = format_named(name), dataclasses.replace(launch, job=job)

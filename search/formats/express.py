@@ -45,8 +45,10 @@ def machine_facts(cluster: Cluster) -> dict[str, Any]:
 def express(item: Format, launch: Launch, context: Context | None) -> Files:
     """Return the files of a launch in one format, after checking the laws of its framework.
 
-    Raises:
-        RequestError: the format cannot express the launch, or the framework would not run it.
+    Raises
+    ------
+    RequestError
+        The format cannot express the launch, or the framework would not run it.
     """
     _check_vendor(item, launch)
     if context is None:

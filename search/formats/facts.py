@@ -35,8 +35,10 @@ def read(launcher: Launcher, source: LaunchFile) -> Imported:
 def imported(facts: LaunchFacts) -> Imported:
     """Combine the decisions of a file into a strategy and a workload.
 
-    Raises:
-        RequestError: degrees do not fill the devices, or batches do not divide.
+    Raises
+    ------
+    RequestError
+        Degrees do not fill the devices, or batches do not divide.
     """
     get, launcher = facts.get, facts.launcher
     tp, pp, cp = get("tp", 1), get("pp", 1), get("cp", 1)
@@ -181,8 +183,10 @@ def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
 def _of_batches(facts: LaunchFacts, run: RunReplicas) -> RunReplicas:
     """Return the replicas implied by batches: global over micro-batch and accumulation.
 
-    Raises:
-        RequestError: the three stated batches contradict the replicas.
+    Raises
+    ------
+    RequestError
+        The three stated batches contradict the replicas.
     """
     batch, mbs, steps = (facts.get(name) for name in ("global_batch", "mbs", "accumulation"))
     if batch is None or mbs is None or steps is None:
@@ -245,8 +249,10 @@ def _batch(facts: LaunchFacts, run: RunReplicas) -> tuple[int, int | None]:
 def _sequences(facts: LaunchFacts, decision: str) -> int | None:
     """Convert tokens to whole sequences.
 
-    Raises:
-        RequestError: the tokens are not a multiple of a sequence, or the file has no sequence length.
+    Raises
+    ------
+    RequestError
+        The tokens are not a multiple of a sequence, or the file has no sequence length.
     """
     tokens, length = facts.get(decision), facts.get("seq_len")
     if tokens is None:

@@ -36,8 +36,10 @@ def import_files(
     ``format`` names the format if it cannot be recognised, ``gpus`` the number of devices if no file states it,
     ``entry`` one of several functions of a Python file, ``given`` the arguments and variables of a script.
 
-    Raises:
-        RequestError: a file cannot be read, or has no strategy.
+    Raises
+    ------
+    RequestError
+        A file cannot be read, or has no strategy.
     """
     files: dict[str, str] = {}
     for path in paths:
@@ -56,8 +58,10 @@ def import_texts(
 ) -> Imported:
     """Read texts by file name; see ``import_files``.
 
-    Raises:
-        RequestError: there is no text, or a text has no strategy.
+    Raises
+    ------
+    RequestError
+        There is no text, or a text has no strategy.
     """
     source = _launch_file(files, gpus, entry, given)
     chosen, source = _recognised(source) if format is None else (format_named(format), source)
@@ -81,8 +85,10 @@ def import_texts(
 def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given) -> LaunchFile:
     """Return the main file of a run with its further files; here-documents of a script are files, too.
 
-    Raises:
-        RequestError: there is no file, or a text cannot be read.
+    Raises
+    ------
+    RequestError
+        There is no file, or a text cannot be read.
     """
     if not files:
         raise RequestError("there is no file to import; name a configuration, a launch script or a folder of them")
@@ -149,8 +155,10 @@ def _main(files: Files) -> str:
 
     It is the file that names the others, else the first of joint files, else the first script.
 
-    Raises:
-        RequestError: there are several configurations.
+    Raises
+    ------
+    RequestError
+        There are several configurations.
     """
     plain = [name for name in files if Path(name).suffix.lower() not in SCRIPTS]
     if len(plain) > 1:
@@ -185,8 +193,10 @@ def _expanded(path: Path) -> list[Path]:
 def read_file(path: Path) -> str:
     """Return the text of a file: 4 MB at most, of a log (``.log``, ``.out``, ``.txt``) more.
 
-    Raises:
-        RequestError: the file is missing, no regular file, too large, empty, or no UTF-8 text.
+    Raises
+    ------
+    RequestError
+        The file is missing, no regular file, too large, empty, or no UTF-8 text.
     """
     log = path.suffix.lower() in (".log", ".out", ".txt")
     text = read_text(path, most=LARGEST_LOG if log else MAX_BYTES, kind="a log" if log else "a configuration")

@@ -206,8 +206,10 @@ class LaunchFacts:
     def missing(self, *decisions: str) -> None:
         """Refuse a file without a decision required by its tool.
 
-        Raises:
-            RequestError: a decision is open; the text names its key.
+        Raises
+        ------
+        RequestError
+            A decision is open; the text names its key.
         """
         for decision in decisions:
             if self.get(decision) is None:
@@ -218,8 +220,10 @@ class LaunchFacts:
 def read_keys(launcher: Launcher, source: LaunchFile) -> LaunchFacts:
     """Return the decisions of a file.
 
-    Raises:
-        RequestError: a value has the wrong type, or no key of a degree or a batch is stated.
+    Raises
+    ------
+    RequestError
+        A value has the wrong type, or no key of a degree or a batch is stated.
     """
     file = launcher.syntax(source)
     file = file if isinstance(file, Stated) else Stated(values=file)

@@ -29,8 +29,10 @@ def launch_of(
     the files, extended by the name of the format (``01-megatron-lm``). ``job``: replaces ``folder``, with the final
     folder and further options.
 
-    Raises:
-        RequestError: the requested format is unknown or cannot express the strategy.
+    Raises
+    ------
+    RequestError
+        The requested format is unknown or cannot express the strategy.
     """
     launch = launch_in(context, strategy, name=name)
 

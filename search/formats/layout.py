@@ -22,8 +22,10 @@ def parse_layout(text: str, source: str) -> tuple[int, ...]:
     >>> parse_layout("Et*3|(tt|)*3,m|L", "here")
     (3, 2, 2, 2, 0, 0)
 
-    Raises:
-        RequestError: a letter is unknown, or the expanded text exceeds any model.
+    Raises
+    ------
+    RequestError
+        A letter is unknown, or the expanded text exceeds any model.
     """
     plain = re.sub(r"[\s,]", "", text)
     for _ in range(8):

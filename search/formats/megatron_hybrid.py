@@ -137,8 +137,10 @@ def layers_of(pattern: str, source: str) -> tuple[tuple[int, ...], bool]:
     >>> layers_of("M-M-|M*-", "here"), layers_of("MEME|*EME/*E", "here")
     (((4, 3), False), ((2, 2), True))
 
-    Raises:
-        RequestError: a letter is unknown.
+    Raises
+    ------
+    RequestError
+        A letter is unknown.
     """
     if not _LETTERS.fullmatch(pattern):
         raise RequestError(
@@ -154,8 +156,10 @@ def layers_of(pattern: str, source: str) -> tuple[tuple[int, ...], bool]:
 def stages_of(counts: Sequence[int], pp: int, source: str) -> tuple[int, ...]:
     """Return the layers of every virtual stage on some pipeline ranks: between bars, or equal without bars.
 
-    Raises:
-        RequestError: the layers do not divide.
+    Raises
+    ------
+    RequestError
+        The layers do not divide.
     """
     if len(counts) == 1 and counts[0] % pp == 0:
         return (counts[0] // pp,) * pp

@@ -138,8 +138,10 @@ def write(launch: Launch) -> Files:
 def arguments(source: LaunchFile) -> Stated:
     """Return the arguments of a launch script, or of a list of them, by their Python names, without running anything.
 
-    Raises:
-        RequestError: there are no arguments.
+    Raises
+    ------
+    RequestError
+        There are no arguments.
     """
     script = read_script(source.text, source.name, source.given)
     flags: dict[str, str | bool] = {}

@@ -33,8 +33,10 @@ _WORLD = re.compile(r"using world size: (\d{1,8})")
 def measured_steps(text: str, source: str) -> Steps:
     """Return the median step time of a log after its warm-up.
 
-    Raises:
-        RequestError: the log has no line with a step time.
+    Raises
+    ------
+    RequestError
+        The log has no line with a step time.
     """
     report = read_log(text)
     if not report.step_times_s:

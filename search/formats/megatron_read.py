@@ -48,8 +48,10 @@ KEYS = (
 def adjust(facts: LaunchFacts) -> None:
     """Determine joint decisions of arguments.
 
-    Raises:
-        RequestError: arguments contradict each other.
+    Raises
+    ------
+    RequestError
+        Arguments contradict each other.
     """
     facts.assume("mbs", 1, "the file has no micro_batch_size")
     _experts(facts)

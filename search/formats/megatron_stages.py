@@ -25,8 +25,10 @@ def laid_out(launch: Launch) -> str | None:
 def read_stages(facts: LaunchFacts) -> None:
     """Determine virtual stages and split.
 
-    Raises:
-        RequestError: arguments contradict each other, or the number of layers.
+    Raises
+    ------
+    RequestError
+        Arguments contradict each other, or the number of layers.
     """
     split, vpp, per_stage = _stages(facts)
     facts.values |= {"split": split, "vpp": vpp, "layers_per_stage": per_stage}

@@ -86,8 +86,10 @@ def parse(source: LaunchFile) -> Imported:
 def _number(settings: LaunchSettings, name: str) -> float | None:
     """Return a number of at least 1.
 
-    Raises:
-        RequestError: the value is no such number.
+    Raises
+    ------
+    RequestError
+        The value is no such number.
     """
     value = settings.raw(name)
     if value is None:

@@ -27,8 +27,10 @@ PROGRAM_KEYS = shared_keys("program")
 def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
     """Return a YAML or JSON file, with the arguments of the program in the given scripts as ``program``.
 
-    Raises:
-        RequestError: the file or a script cannot be read.
+    Raises
+    ------
+    RequestError
+        The file or a script cannot be read.
     """
     program = program_settings(source.beside, source.given)
     named = [name for key in PROGRAM_KEYS for name in key.names] + [f"program.{name}" for name in TARGET_KEYS]
@@ -60,8 +62,10 @@ def program_facts(launch: Launch) -> list[str]:
 def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> LaunchSettings:
     """Return the arguments of programs in scripts, by names with underscores.
 
-    Raises:
-        RequestError: a script cannot be read.
+    Raises
+    ------
+    RequestError
+        A script cannot be read.
     """
     settings: dict[str, str | bool] = {}
     for name, text in scripts.items():

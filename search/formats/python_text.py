@@ -31,8 +31,10 @@ UNKNOWN = _Unknown()
 def parse_python(text: str, source: str) -> ast.Module:
     """Return a file as a tree.
 
-    Raises:
-        RequestError: the file is not Python, or too long.
+    Raises
+    ------
+    RequestError
+        The file is not Python, or too long.
     """
     if (size := len(text.encode())) > MOST_BYTES:
         raise RequestError(f"{source} has {size:,} bytes, but a configuration in Python at most {MOST_BYTES:,}")

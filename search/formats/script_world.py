@@ -15,8 +15,10 @@ _DEVICES_OF_NODE = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NGPU", "NPUS_PER_NODE", 
 def world_of(scripts: Mapping[str, str], gpus: int | None, given: Given = NOTHING) -> World:
     """Count the devices that launch scripts start; the user's ``gpus`` take precedence.
 
-    Raises:
-        RequestError: a script cannot be read.
+    Raises
+    ------
+    RequestError
+        A script cannot be read.
     """
     if gpus is not None:
         return World(devices=gpus, by_user=True)

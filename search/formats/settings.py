@@ -32,8 +32,10 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flatten({"a": {"b": 1, "c": {}}, "d": [2]})
     {'a.b': 1, 'a.c': {}, 'd': [2]}
 
-    Raises:
-        RequestError: two settings get the same dotted key (one is written with a dot).
+    Raises
+    ------
+    RequestError
+        Two settings get the same dotted key (one is written with a dot).
     """
     flat: dict[str, Any] = {}
     for key, value in data.items():
@@ -75,8 +77,10 @@ class LaunchSettings:
     def raw(self, *names: str) -> Any:
         """Return the value of the first existing one of ``names`` (new names before old ones), or None.
 
-        Raises:
-            RequestError: several names have different values.
+        Raises
+        ------
+        RequestError
+            Several names have different values.
         """
         self._asked.update(names)
         present = [name for name in names if name in self._values]
@@ -89,8 +93,10 @@ class LaunchSettings:
     def _inside(self, names: tuple[str, ...]) -> Any:
         """Return a value after checking that the file itself states it.
 
-        Raises:
-            RequestError: the value is an unassigned variable; the text names all such variables.
+        Raises
+        ------
+        RequestError
+            The value is an unassigned variable; the text names all such variables.
         """
         value = self.raw(*names)
         if not isinstance(value, str) or not _OUTSIDE.search(value):
@@ -115,8 +121,10 @@ class LaunchSettings:
     def whole(self, *names: str, least: int = 1) -> int | None:
         """Return a whole number of at least ``least``; None if missing.
 
-        Raises:
-            RequestError: the value is no such number.
+        Raises
+        ------
+        RequestError
+            The value is no such number.
         """
         value = self._inside(names)
         if value is None:
@@ -135,8 +143,10 @@ class LaunchSettings:
     def flag(self, *names: str) -> bool | None:
         """Return a boolean, None if missing.
 
-        Raises:
-            RequestError: the value is no boolean.
+        Raises
+        ------
+        RequestError
+            The value is no boolean.
         """
         if self.bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
             return True
@@ -151,8 +161,10 @@ class LaunchSettings:
     def text(self, *names: str) -> str | None:
         """Return a text, None if missing.
 
-        Raises:
-            RequestError: the value is a list or a mapping.
+        Raises
+        ------
+        RequestError
+            The value is a list or a mapping.
         """
         value = self.raw(*names)
         if value is None:
@@ -164,8 +176,10 @@ class LaunchSettings:
     def one_of(self, names: str | tuple[str, ...], choices: Iterable[str]) -> str | None:
         """Return one of ``choices`` in lower case, None without a value.
 
-        Raises:
-            RequestError: the value is not one of the choices.
+        Raises
+        ------
+        RequestError
+            The value is not one of the choices.
         """
         names = (names,) if isinstance(names, str) else names
         self._inside(names)

@@ -118,8 +118,10 @@ def _words(switch: Switch, profile: FrameworkProfile, setting: str) -> Mapping[s
 def flags_of(launch: Launch, framework: str) -> dict[str, Any]:
     """Return a framework's settings for the switches assumed by a prediction.
 
-    Raises:
-        RequestError: the framework cannot express a setting; the text names the settings that it can.
+    Raises
+    ------
+    RequestError
+        The framework cannot express a setting; the text names the settings that it can.
     """
     profile = load_framework(framework)
     flags: dict[str, Any] = {}

@@ -23,8 +23,10 @@ def document(source: LaunchFile) -> Mapping[str, Any]:
 def documents(source: LaunchFile) -> Mapping[str, Any]:
     """Return the YAML or JSON files given together for a run; dashes in names count as underscores.
 
-    Raises:
-        RequestError: a file cannot be read, or two state the same setting differently.
+    Raises
+    ------
+    RequestError
+        A file cannot be read, or two state the same setting differently.
     """
     documents: dict[str, Any] = {}
     for name, text in {source.name: source.text, **source.others}.items():
@@ -87,8 +89,10 @@ def _short(words: Sequence[str]) -> dict[str, Any]:
 def overrides(source: LaunchFile) -> Mapping[str, Any]:
     """Return the ``name.of.setting=value`` words of a script's commands; values are YAML, as in Hydra.
 
-    Raises:
-        RequestError: the script cannot be read.
+    Raises
+    ------
+    RequestError
+        The script cannot be read.
     """
     overrides: dict[str, Any] = {}
     for command in read_script(source.text, source.name, source.given).commands:

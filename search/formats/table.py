@@ -55,8 +55,10 @@ def writable() -> tuple[Format, ...]:
 def format_named(name: str) -> Format:
     """Return one format.
 
-    Raises:
-        RequestError: no format has this name; the text names the nearest ones.
+    Raises
+    ------
+    RequestError
+        No format has this name; the text names the nearest ones.
     """
     for item in FORMATS:
         if item.name == name.lower():
@@ -67,8 +69,10 @@ def format_named(name: str) -> Format:
 def recognised(source: LaunchFile) -> Format:
     """Recognise the format of a file.
 
-    Raises:
-        RequestError: the format is not recognised.
+    Raises
+    ------
+    RequestError
+        The format is not recognised.
     """
     for item in FORMATS:
         if item.recognise(source):

@@ -118,8 +118,10 @@ def _stages(launch: Launch, head: str) -> dict[str, Any]:
 def adjust_titan(facts: LaunchFacts) -> None:
     """Determine sharding, the division of layers, and batches in a pipeline.
 
-    Raises:
-        RequestError: stages or batches do not divide.
+    Raises
+    ------
+    RequestError
+        Stages or batches do not divide.
     """
     get, values = facts.get, facts.values
     values.setdefault("shard", REST)  # all remaining devices
@@ -214,8 +216,10 @@ def dealt(layers: int, stages: int, first: int, last: int) -> tuple[int, ...]:
     >>> dealt(30, 4, 1, 1), dealt(10, 4, 0, 1)
     ((7, 8, 8, 7), (3, 3, 3, 1))
 
-    Raises:
-        RequestError: stages other than the first and the last would have no layer.
+    Raises
+    ------
+    RequestError
+        Stages other than the first and the last would have no layer.
     """
     if stages > layers + 2:
         raise RequestError(f"{layers} layers make at most {layers + 2} pipeline stages, but got {stages}")

@@ -143,8 +143,10 @@ def parse(source: LaunchFile) -> Imported:
 def _facts(source: LaunchFile) -> dict[str, Any]:
     """Return the plain values that a module assigns to names in capitals.
 
-    Raises:
-        RequestError: the file is not Python.
+    Raises
+    ------
+    RequestError
+        The file is not Python.
     """
     return {
         one.targets[0].id: one.value.value

@@ -36,8 +36,10 @@ LIMITS = (
 def read(source: LaunchFile) -> Stated:
     """Return the keyword arguments of the ``Trainer.Config(...)`` that a function returns, by dotted name.
 
-    Raises:
-        RequestError: the file is not Python, or has no such function, or several and no ``entry``.
+    Raises
+    ------
+    RequestError
+        The file is not Python, or has no such function, or several and no ``entry``.
     """
     reader = PythonReader(parse_python(source.text, source.name))
     every = {name: reader.function(name) for name in reader.functions}

@@ -126,8 +126,10 @@ OBJECTIVES: Mapping[str, Objective] = {
 def objective_named(name: str) -> Objective:
     """Return an objective; several names with commas between them mean their Pareto front.
 
-    Raises:
-        RequestError: no objective has this name, or a front has one twice.
+    Raises
+    ------
+    RequestError
+        No objective has this name, or a front has one twice.
     """
     names = [part.strip() for part in name.split(",")]
     for part in names:

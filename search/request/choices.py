@@ -12,8 +12,10 @@ Check = Callable[[Mapping[str, list[object]]], None]
 def read_space(path: Path, check: Check) -> dict[str, list[object]]:
     """Return the choices by axis of a space document: ``axes: {tp: [1, 2, 4], recompute: [full]}``.
 
-    Raises:
-        RequestError: the file cannot be read, or has unknown keys or values.
+    Raises
+    ------
+    RequestError
+        The file cannot be read, or has unknown keys or values.
     """
     from pydantic import BaseModel, ConfigDict
 
@@ -41,8 +43,10 @@ def choices_of(space: Path | None, settings: Iterable[str], check: Check) -> dic
 
     ``check`` refuses choices that the kind of model lacks (``ModelKind.check``).
 
-    Raises:
-        RequestError: the document or a text cannot be read, or an axis is set twice.
+    Raises
+    ------
+    RequestError
+        The document or a text cannot be read, or an axis is set twice.
     """
     choices = {} if space is None else read_space(space, check)
     stated: dict[str, list[object]] = {}
@@ -58,8 +62,10 @@ def choices_of(space: Path | None, settings: Iterable[str], check: Check) -> dic
 def parse_choices(text: str) -> tuple[str, list[object]]:
     """Return axis and choices of one ``AXIS=CHOICE,CHOICE``.
 
-    Raises:
-        RequestError: the text has another form.
+    Raises
+    ------
+    RequestError
+        The text has another form.
     """
     axis, separator, values = text.partition("=")
     choices = [value.strip() for value in values.split(",") if value.strip()]

@@ -43,8 +43,10 @@ class Interrupted:
     def on(self, gpus: int, *, step_s: float = 0.0) -> Goodput:
         """Return the goodput of a training on ``gpus`` GPUs with steps of ``step_s`` seconds.
 
-        Raises:
-            RequestError: failures are so frequent that the training makes no progress.
+        Raises
+        ------
+        RequestError
+            Failures are so frequent that the training makes no progress.
         """
         return goodput_of(
             self.reliability,
@@ -61,8 +63,10 @@ def read_reliability(text: str) -> Reliability:
     >>> read_reliability("interval=30min").interval_s
     1800.0
 
-    Raises:
-        RequestError: a fact is unknown, given twice, or out of bounds.
+    Raises
+    ------
+    RequestError
+        A fact is unknown, given twice, or out of bounds.
     """
     facts: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -47,8 +47,10 @@ def graph_context(
     imported operators without a rule are costed by their bytes and operations. ``shapes``: open input extents of an
     ONNX file (``x=3x640x640``). ``oom_risk``: the highest OOM risk. ``inference``: only the forward pass.
 
-    Raises:
-        RequestError: a part of the request is unknown or out of bounds.
+    Raises
+    ------
+    RequestError
+        A part of the request is unknown or out of bounds.
     """
     fitting = global_batch == LARGEST
     if fitting:
@@ -83,8 +85,10 @@ def graph_context(
 def graph_cluster(text: str) -> Cluster:
     """Return the cluster of a name, a YAML file or a ParaDL platform.
 
-    Raises:
-        RequestError: the text is none of them.
+    Raises
+    ------
+    RequestError
+        The text is none of them.
     """
     path = Path(text)
     if path.suffix.lower() == ".plat" and path.is_file():

@@ -45,8 +45,10 @@ def limits_of(
 ) -> TrainingLimits:
     """Return the limits on a step of a training of at most ``within_s`` seconds and ``usd``.
 
-    Raises:
-        RequestError: the length of the training or the price of a device is unknown.
+    Raises
+    ------
+    RequestError
+        The length of the training or the price of a device is unknown.
     """
     if within_s is None and usd is None:
         return NO_LIMITS

@@ -61,15 +61,19 @@ class ModelKind(Protocol[C]):
     def model(self, name: str) -> "Model | GraphModel":
         """Return the model of a name or file.
 
-        Raises:
-            RequestError: the name is unknown, or its file is wrong.
+        Raises
+        ------
+        RequestError
+            The name is unknown, or its file is wrong.
         """
 
     def software(self, name: str, switches: Mapping[str, str]) -> FrameworkProfile | None:
         """Return the software of a user's file; None for a name of the catalogue.
 
-        Raises:
-            RequestError: the name is unknown.
+        Raises
+        ------
+        RequestError
+            The name is unknown.
         """
 
     def usual(self, model: Any, cluster: Cluster) -> str:
@@ -81,8 +85,10 @@ class ModelKind(Protocol[C]):
     def check(self, choices: Choices) -> None:
         """Check that the kind has an axis, and the axis has the user's choices.
 
-        Raises:
-            RequestError: a choice or the axis is unknown.
+        Raises
+        ------
+        RequestError
+            A choice or the axis is unknown.
         """
 
     def space(self, context: C, gpus: Sequence[int], choices: Choices) -> Space:
@@ -97,8 +103,10 @@ class ModelKind(Protocol[C]):
     def parse(self, context: C, text: str) -> AnyStrategy:
         """Return the strategy of a text.
 
-        Raises:
-            RequestError: the text is no strategy.
+        Raises
+        ------
+        RequestError
+            The text is no strategy.
         """
 
     def broken(self, context: C, strategy: AnyStrategy) -> Sequence[str]:
@@ -116,8 +124,10 @@ class ModelKind(Protocol[C]):
     def tree(self, context: C, strategy: AnyStrategy) -> "Node":
         """Return a strategy as a strategy tree.
 
-        Raises:
-            RequestError: a mixture has no tree.
+        Raises
+        ------
+        RequestError
+            A mixture has no tree.
         """
 
     def simulate(
@@ -131,8 +141,10 @@ class ModelKind(Protocol[C]):
     ) -> "EventResult":
         """Simulate one step event by event.
 
-        Raises:
-            RequestError: the schedule has no such order, or the request is not supported for the kind.
+        Raises
+        ------
+        RequestError
+            The schedule has no such order, or the request is not supported for the kind.
         """
 
     def write_chakra(
@@ -142,8 +154,10 @@ class ModelKind(Protocol[C]):
 
         ``contention``: see ``simulate``.
 
-        Raises:
-            RequestError: there are too many devices, or a file cannot be written.
+        Raises
+        ------
+        RequestError
+            There are too many devices, or a file cannot be written.
         """
 
     def result_scores(self, context: C, table: Table, result: "EventResult") -> ScoreTable:
@@ -152,6 +166,8 @@ class ModelKind(Protocol[C]):
     def event_scores(self, context: C, table: Table, *, contention: bool = False) -> ScoreTable:
         """Return the event-level scores of a table: 10 to 500 ms per row.
 
-        Raises:
-            RequestError: see ``simulate``.
+        Raises
+        ------
+        RequestError
+            See ``simulate``.
         """

@@ -77,8 +77,10 @@ def resolve(request: "Request | Setting[AnyContext]", *, groups: bool = False) -
 
     ``groups``: the cluster may have groups of nodes.
 
-    Raises:
-        RequestError: a part of the request is unknown, contradicts another or is out of bounds.
+    Raises
+    ------
+    RequestError
+        A part of the request is unknown, contradicts another or is out of bounds.
     """
     if isinstance(request, Setting):
         return request
@@ -207,8 +209,10 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
 def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkProfile:
     """Return the framework of a request, or the usual one of model and cluster, with its switches set.
 
-    Raises:
-        RequestError: there is none of this name, or it has no such switch.
+    Raises
+    ------
+    RequestError
+        There is none of this name, or it has no such switch.
     """
     named = request.framework or TRANSFORMERS.usual(model, cluster)
     return switched(resolve_framework(named), request.switches)
@@ -217,8 +221,10 @@ def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkPro
 def _on_cluster(framework: FrameworkProfile, cluster: Cluster, request: Request) -> FrameworkProfile:
     """Return a framework with the settings that a cluster's devices support.
 
-    Raises:
-        RequestError: the devices do not run the framework or a chosen setting.
+    Raises
+    ------
+    RequestError
+        The devices do not run the framework or a chosen setting.
     """
     here = device_kinds(cluster)
     if unmet := [text for machine in here if (text := framework.hardware.unmet(machine))]:

@@ -62,8 +62,10 @@ class Setting(Generic[C]):
     def space(self, overrides: Choices | None = None) -> "StrategySpace | SplitSpace":
         """Return the space to search; ``overrides`` replace choices of the request.
 
-        Raises:
-            RequestError: no device count is known, or an axis or choice is unknown.
+        Raises
+        ------
+        RequestError
+            No device count is known, or an axis or choice is unknown.
         """
         if self.gpus is None:
             raise RequestError("a search needs a number of GPUs; add --gpus 512 or --gpus 64..512")
@@ -135,8 +137,10 @@ def has_transformer(setting: Setting[AnyContext]) -> "TypeIs[Setting]":
 def of_transformer(setting: Setting[AnyContext]) -> Setting:
     """Return a setting whose model is a transformer.
 
-    Raises:
-        RequestError: the model is an operator graph.
+    Raises
+    ------
+    RequestError
+        The model is an operator graph.
     """
     if has_transformer(setting):
         return setting
@@ -146,8 +150,10 @@ def of_transformer(setting: Setting[AnyContext]) -> Setting:
 def of_operator_graph(setting: Setting[AnyContext]) -> "Setting[GraphContext]":
     """Return a setting whose model is an operator graph.
 
-    Raises:
-        RequestError: the model is a transformer.
+    Raises
+    ------
+    RequestError
+        The model is a transformer.
     """
     if has_transformer(setting):
         raise RequestError(f"this is for operator graphs, and {setting.request.model} is a transformer")
@@ -157,8 +163,10 @@ def of_operator_graph(setting: Setting[AnyContext]) -> "Setting[GraphContext]":
 def legal_strategy(setting: "Setting[AnyContext]", given: "str | AnyStrategy") -> Any:
     """Return a strategy that keeps every law of the setting; ``given`` may be its text.
 
-    Raises:
-        RequestError: the text cannot be read, or the strategy breaks laws; the message names all of them.
+    Raises
+    ------
+    RequestError
+        The text cannot be read, or the strategy breaks laws; the message names all of them.
     """
     context, kind = setting.context, kind_of(setting.context)
     strategy = kind.parse(context, given) if isinstance(given, str) else given

@@ -108,8 +108,10 @@ class StepCosts:
     def programs(self) -> Programs:
         """The program of every pipeline rank.
 
-        Raises:
-            RequestError: the schedule has no order for the shape.
+        Raises
+        ------
+        RequestError
+            The schedule has no order for the shape.
         """
         if self.orders:
             return self.orders

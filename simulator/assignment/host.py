@@ -27,8 +27,10 @@ COPY_AHEAD = 3
 def host_rate(assignment: Assignment) -> float:
     """Return bytes per second between a device and the host, one direction; 0 without tensors on the host.
 
-    Raises:
-        RequestError: tensors are on the host, and the cluster has no rate for its host links.
+    Raises
+    ------
+    RequestError
+        Tensors are on the host, and the cluster has no rate for its host links.
     """
     if not any(placed.host for row in assignment.layers for placed in row):
         return 0.0
@@ -45,8 +47,10 @@ def check_host_memory(assignment: Assignment, whole: ReplicaCosts, left: Replica
 
     ``whole``, ``left``: once-per-step costs before and after tensors were moved from the device to the host.
 
-    Raises:
-        RequestError: the tensors do not fit.
+    Raises
+    ------
+    RequestError
+        The tensors do not fit.
     """
     cluster = assignment.context.cluster
     capacity = cluster.host.get("memory_bytes")
@@ -95,8 +99,10 @@ def rank_replicas(assignment: Assignment, whole: ReplicaCosts | None = None) -> 
 
     ``whole``: costs without host memory, if already computed.
 
-    Raises:
-        RequestError: a cost rule does not know an operator, link or precision.
+    Raises
+    ------
+    RequestError
+        A cost rule does not know an operator, link or precision.
     """
     if whole is None:
         whole = all_replicas(assignment.context, replicas_by_settings(assignment, assignment.blocks()))

@@ -24,8 +24,10 @@ def stage_memory(assignment: Assignment, replicas: ReplicaCosts | None = None) -
 
     ``replicas``: the result of ``rank_replicas``, if already computed.
 
-    Raises:
-        RequestError: a cost rule does not know an operator, link or precision.
+    Raises
+    ------
+    RequestError
+        A cost rule does not know an operator, link or precision.
     """
     if len(assignment.contexts) > 1:
         each = [stage_memory(assignment.on_group(group)) for group in range(len(assignment.contexts))]
@@ -51,8 +53,10 @@ def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, 
 
     The bytes of the fullest rank equal the result of ``score``, also with memory calibrated to runs.
 
-    Raises:
-        RequestError: as for ``score``.
+    Raises
+    ------
+    RequestError
+        As for ``score``.
     """
     parts: Mapping[str, Floats] = stage_memory(assign(context, strategy)).parts
     if context.correction is not None:
@@ -64,8 +68,10 @@ def memory_by_stage(context: Context, strategy: Strategy) -> tuple[Mapping[str, 
 def cached_bytes(context: Context, strategy: Strategy) -> float:
     """Return the bytes reserved by the fullest rank's allocator beyond its peak (``TotalMemory.cached_bytes``).
 
-    Raises:
-        RequestError: as for ``score``.
+    Raises
+    ------
+    RequestError
+        As for ``score``.
     """
     if not context.framework.unit_parameters:
         return 0.0

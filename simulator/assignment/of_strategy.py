@@ -30,9 +30,11 @@ from forerun.spaces.strategies.software import running
 def assign(context: Context, strategy: Strategy) -> Assignment:
     """Return the assignment of a legal strategy.
 
-    Raises:
-        RequestError: the cluster's groups of nodes cannot fit the stages, or the strategy has neighbouring stages on
-            one node or halves that differ in tp.
+    Raises
+    ------
+    RequestError
+        The cluster's groups of nodes cannot fit the stages, or the strategy has neighbouring stages on one node or
+        halves that differ in tp.
     """
     context = on_racks(running(context, strategy.software), strategy)
     grouped = bool(context.cluster.groups)
@@ -68,8 +70,10 @@ def _limits(context: Context, strategy: Strategy) -> tuple[int, ...]:
 def _groups(context: Context, strategy: Strategy) -> tuple[int, ...]:
     """Return the group of nodes of every pipeline rank.
 
-    Raises:
-        RequestError: as for ``assign``.
+    Raises
+    ------
+    RequestError
+        As for ``assign``.
     """
     if strategy.placement != Placement.TP_CP_EP_DP_PP or strategy.second_tp is not None:
         raise RequestError(

@@ -47,8 +47,10 @@ def busiest_rank_operators(assignment: Assignment) -> tuple[int, tuple[RankOpera
 
     Communication, optimizer and waits are separate parts of the step.
 
-    Raises:
-        RequestError: a cost rule does not know an operator or precision.
+    Raises
+    ------
+    RequestError
+        A cost rule does not know an operator or precision.
     """
     # A rank of DualPipe runs each of its two stages for half of the microbatches.
     microbatches = assignment.shape.microbatches / schedule_of(assignment.schedule).streams

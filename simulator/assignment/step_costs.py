@@ -31,8 +31,10 @@ from forerun.spaces.strategies import Context, Placement, Strategy
 def step_costs(assignment: Assignment) -> StepCosts:
     """Return the costs of one step.
 
-    Raises:
-        RequestError: a cost rule does not know an operator, link or precision, or the tensors exceed the host's memory.
+    Raises
+    ------
+    RequestError
+        A cost rule does not know an operator, link or precision, or the tensors exceed the host's memory.
     """
     transfers_s = p2p_times(assignment)
     if len(assignment.contexts) > 1:

@@ -69,8 +69,10 @@ def step_scores(
     ``key`` and ``replica``: their columns in the two tables; ``table`` [D]: the token table's share of the largest
     stage's parameters (used for interleaved stages); ``zero`` [N]: ZeRO stage.
 
-    Raises:
-        RequestError: a time or a peak is not finite.
+    Raises
+    ------
+    RequestError
+        A time or a peak is not finite.
     """
     time_s = _time(context, pipelines, key, replicas, replica, zero, p2p_s, table)
     memory = total_memory(context, pipelines.memory, key, replicas, replica)

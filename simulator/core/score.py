@@ -41,8 +41,10 @@ PIPELINE_AXES = (*_STAGE_AXES, "mbs", "sp", "recompute", "recompute_layers")
 def score(context: Context, table: StrategyTable) -> ScoreTable:
     """Return time and memory of every candidate of ``table``, legal or not, row by row.
 
-    Raises:
-        RequestError: the device lacks the workload's precision, or a cost rule does not know an operator or link.
+    Raises
+    ------
+    RequestError
+        The device lacks the workload's precision, or a cost rule does not know an operator or link.
     """
     if not len(table) or not rack_devices(context.cluster):
         return _scores(context, table)

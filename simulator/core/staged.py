@@ -24,8 +24,10 @@ def staged_score(context: Context, table: StrategyTable) -> ScoreTable:
 
     ``context`` runs with the switches that the rows turn on.
 
-    Raises:
-        RequestError: as for ``score``.
+    Raises
+    ------
+    RequestError
+        As for ``score``.
     """
     return score_rows(context, stage_rows(context, table))
 

@@ -88,8 +88,10 @@ def attention_time_s(
     rank of balanced context parallelism computes half of all pairs: pass ``causal=False`` with half the keys.
     ``dropout`` on the scores costs a mask only where they are materialised. Shapes broadcast.
 
-    Raises:
-        RequestError: ``kernel`` is unknown, or the device does not have the precision.
+    Raises
+    ------
+    RequestError
+        ``kernel`` is unknown, or the device does not have the precision.
     """
     if kernel not in ATTENTION_KERNELS:
         raise unknown("attention kernel", kernel, ATTENTION_KERNELS)

@@ -69,8 +69,10 @@ def convolution_time_s(
     3x3 with stride and dilation 1, and its arithmetic may be reduced. A linear layer is a convolution of one pixel.
     ``axes``: spatial axes (0: a linear layer), part of the key of measured shapes. Empty work takes no time.
 
-    Raises:
-        RequestError: the device does not have the precision, or ``precision`` or ``direction`` is unknown.
+    Raises
+    ------
+    RequestError
+        The device does not have the precision, or ``precision`` or ``direction`` is unknown.
     """
     if precision not in INPUT_BYTES:
         raise unknown("precision", precision, INPUT_BYTES)

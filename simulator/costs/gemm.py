@@ -65,8 +65,10 @@ def gemm_time_s(
     (8 bytes of traffic per element), ``weight_gradient_added`` into 16-bit ones (4 bytes); ``weight_gradient_half``
     writes 16 bit. An empty product takes no time.
 
-    Raises:
-        RequestError: the device does not have the precision, or ``kind`` or ``precision`` is unknown.
+    Raises
+    ------
+    RequestError
+        The device does not have the precision, or ``kind`` or ``precision`` is unknown.
     """
     if precision not in INPUT_BYTES:
         raise unknown("precision", precision, INPUT_BYTES)

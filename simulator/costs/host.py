@@ -25,8 +25,10 @@ def host_link_rate(cluster: Cluster) -> float:
     Devices behind one switch share its link; where messages are staged in a socket's memory, devices of the socket
     share its rate.
 
-    Raises:
-        RequestError: the cluster has no rate for its host links.
+    Raises
+    ------
+    RequestError
+        The cluster has no rate for its host links.
     """
     rate = cluster.host.get("bytes_per_s_per_device", 0.0) or cluster.device.host_bytes_per_s
     if not rate > 0:
@@ -59,8 +61,10 @@ def states_on_host(
     ``share`` of them is on the host; copies overlap the update if ``overlap``. Where this share of a node's devices
     exceeds the host's memory (if known), all stay on the devices.
 
-    Raises:
-        RequestError: the cluster has no rate for its host links.
+    Raises
+    ------
+    RequestError
+        The cluster has no rate for its host links.
     """
     capacity = cluster.host.get("memory_bytes")
     most = np.inf if capacity is None else capacity / cluster.devices_per_node

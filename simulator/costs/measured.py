@@ -46,8 +46,10 @@ class Samples:
 def _check(name: str, samples: Samples) -> None:
     """Refuse implausible seconds.
 
-    Raises:
-        RequestError: an operator took over ``MOST_APART`` times the seconds of the device's surface, or as much less.
+    Raises
+    ------
+    RequestError
+        An operator took over ``MOST_APART`` times the seconds of the device's surface, or as much less.
     """
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         reasonable = abs(samples.log_ratio) <= np.log(MOST_APART)

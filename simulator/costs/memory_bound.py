@@ -98,8 +98,10 @@ def launched_s(device: Device, kernels: ArrayLike) -> Floats:
 def stream_operator(name: str) -> StreamOperator:
     """Return the operator called ``name``.
 
-    Raises:
-        RequestError: it does not exist; the message names the known ones.
+    Raises
+    ------
+    RequestError
+        It does not exist; the message names the known ones.
     """
     if name not in stream_operators():
         raise unknown("memory-bound operator", name, stream_operators())

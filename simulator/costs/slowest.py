@@ -75,8 +75,10 @@ def expected_order(samples: Sequence[float] | Floats, slow: Mapping[int, float],
 
     Worker w takes ``slow.get(w, 1.0)`` times a draw from equally likely ``samples``; the draws are independent.
 
-    Raises:
-        RequestError: ``wait_for`` is below one or above the number of workers.
+    Raises
+    ------
+    RequestError
+        ``wait_for`` is below one or above the number of workers.
     """
     if not 1 <= wait_for <= workers:
         raise RequestError(f"1 to {workers} workers can be waited for, but got {wait_for}")

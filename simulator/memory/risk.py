@@ -54,8 +54,10 @@ def curve(share: Floats, even: float, steepness: float) -> Floats:
 def share_at(risk: float) -> float:
     """Return the largest share of the device's memory that a strategy may need at a risk; at most 1.
 
-    Raises:
-        RequestError: the risk is not a probability.
+    Raises
+    ------
+    RequestError
+        The risk is not a probability.
 
     >>> round(share_at(0.05), 2)
     0.85
@@ -80,8 +82,10 @@ def chance_above(limit: float, low: float, high: float) -> float:
 def risking(context: Context, risk: float | None) -> Context:
     """Return the context in which strategies above an OOM risk do not fit; None: strategies above the memory.
 
-    Raises:
-        RequestError: the risk is not a probability.
+    Raises
+    ------
+    RequestError
+        The risk is not a probability.
     """
     return replace(context, memory_share=1.0 if risk is None else share_at(risk), oom_risk=risk)
 

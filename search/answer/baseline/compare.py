@@ -59,8 +59,10 @@ def adopt(request: Request, present: Present) -> tuple[Request, tuple[str, ...]]
 def context_of(setting: Setting, present: Present) -> tuple[Context, tuple[str, ...]]:
     """Return the context of a run with its framework, and notes on differences.
 
-    Raises:
-        RequestError: the run breaks laws of model or cluster; the message names all of them.
+    Raises
+    ------
+    RequestError
+        The run breaks laws of model or cluster; the message names all of them.
     """
     context = setting.context
     notes = []
@@ -181,8 +183,10 @@ def stand_beside(
 
     ``taken``: values adopted by ``adopt``, added to the board's defaults.
 
-    Raises:
-        RequestError: the run breaks a law of the model or the cluster.
+    Raises
+    ------
+    RequestError
+        The run breaks a law of the model or the cluster.
     """
     context, notes = context_of(setting, present)
     strategy = _strategy_of(context, present, setting.free_software & can_turn_on(context.framework))

@@ -55,8 +55,10 @@ def read_present(named: Sequence[str], measured: str | None = None, *, gpus: int
     ``gpus`` is the searched number of devices, the default for files without a number. Without ``named``, the log must
     state the strategy.
 
-    Raises:
-        RequestError: nothing is named, or a text is neither a readable file nor a strategy or a time.
+    Raises
+    ------
+    RequestError
+        Nothing is named, or a text is neither a readable file nor a strategy or a time.
     """
     steps, log = (None, None) if measured is None else _measured(measured)
     if named:
@@ -143,8 +145,10 @@ def _measured(text: str) -> tuple[Steps, Imported | None]:
 def seconds_of(text: str) -> Steps | None:
     """Return the step time in the user's text; None if the text is a file or no time.
 
-    Raises:
-        RequestError: the time is not above 0.
+    Raises
+    ------
+    RequestError
+        The time is not above 0.
     """
     seconds = stated_step_s(text)
     if seconds is None:

@@ -25,8 +25,10 @@ HELPING = 3
 def read_split(setting: Setting[GraphContext], named: Sequence[str], measured: str | None) -> Present:
     """Return the run of ``--baseline`` (a split or a mixture) and ``--measured`` (a time).
 
-    Raises:
-        RequestError: no or several splits are named, a split is illegal, or the time cannot be read.
+    Raises
+    ------
+    RequestError
+        No or several splits are named, a split is illegal, or the time cannot be read.
     """
     if len(named) != 1:
         raise RequestError(

@@ -90,8 +90,10 @@ class Explanation:
     def to_pandas(self) -> Any:
         """Return the changes as a ``pandas.DataFrame``, fastest first.
 
-        Raises:
-            RequestError: pandas is not installed.
+        Raises
+        ------
+        RequestError
+            Pandas is not installed.
         """
         from forerun.search.board.leaderboard import flat_line
 
@@ -145,8 +147,10 @@ def explain_strategy(
 ) -> Explanation:
     """Score a legal strategy and all its neighbours in one axis.
 
-    Raises:
-        RequestError: the strategy is a split, whose row already has its bottlenecks.
+    Raises
+    ------
+    RequestError
+        The strategy is a split, whose row already has its bottlenecks.
     """
     if not isinstance(context, Context):
         raise RequestError(f"{strategy} is a split: simulate() lists its bottlenecks (row.graph.bottlenecks)")

@@ -18,8 +18,10 @@ NEEDED = {"tp": "-tp", "pp": "-pp", "cp": "-cp", "mbs": "-mb", "global_batch": "
 def adjust(facts: LaunchFacts) -> None:
     """Apply the settings common to all presets: a distributed optimizer, and sequence parallelism with tp.
 
-    Raises:
-        RequestError: a degree or a batch is left to the preset.
+    Raises
+    ------
+    RequestError
+        A degree or a batch is left to the preset.
     """
     missing = [flag for decision, flag in NEEDED.items() if facts.get(decision) is None]
     if facts.get("pp", 1) > 1 and facts.get("vpp") is None:

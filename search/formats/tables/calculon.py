@@ -12,8 +12,10 @@ from forerun.spaces.errors import RequestError
 def adjust(facts: LaunchFacts) -> None:
     """Check that the product of degrees is the number of processes.
 
-    Raises:
-        RequestError: the product differs.
+    Raises
+    ------
+    RequestError
+        The product differs.
     """
     tp, pp, dp = (facts.get(name) for name in ("tp", "pp", "dp"))
     tp, pp, procs = tp or 1, pp or 1, facts.get("devices")

@@ -48,8 +48,10 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 def adjust(facts: LaunchFacts) -> None:
     """Determine sharding and the microbatches of a replica.
 
-    Raises:
-        RequestError: microbatches do not divide the batch.
+    Raises
+    ------
+    RequestError
+        Microbatches do not divide the batch.
     """
     settings = facts.settings
     plugin = (settings.text("plugin", "distplan") or "gemini").lower()

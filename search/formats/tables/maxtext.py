@@ -43,8 +43,10 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
 def adjust(facts: LaunchFacts) -> None:
     """Determine the axes of remaining devices, and the batch, which is per device.
 
-    Raises:
-        RequestError: two axes of a mesh take the remaining devices, or a batch has no whole number of sequences.
+    Raises
+    ------
+    RequestError
+        Two axes of a mesh take the remaining devices, or a batch has no whole number of sequences.
     """
     settings, name = facts.settings, facts.source.name
     for mesh in MESHES:
@@ -102,8 +104,10 @@ def settings_of_shards(facts: LaunchFacts) -> None:
 def _whole_axes(facts: LaunchFacts, mesh: str, axis: str) -> None:
     """Compute the axis of the remaining devices.
 
-    Raises:
-        RequestError: the number of devices is unknown.
+    Raises
+    ------
+    RequestError
+        The number of devices is unknown.
     """
     devices = world(facts).devices
     if devices is None:
@@ -120,8 +124,10 @@ def _whole_axes(facts: LaunchFacts, mesh: str, axis: str) -> None:
 def batch(facts: LaunchFacts) -> None:
     """Determine micro-batch and global batch from ``per_device_batch_size``, which may be a fraction.
 
-    Raises:
-        RequestError: the value is no number, or microbatches have no whole number of sequences.
+    Raises
+    ------
+    RequestError
+        The value is no number, or microbatches have no whole number of sequences.
     """
     settings, name = facts.settings, facts.source.name
     each = settings.raw("per_device_batch_size")

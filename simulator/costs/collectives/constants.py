@@ -104,8 +104,10 @@ def constants_of(level: Level, architecture: str, known: Table | None = None) ->
 
     The line rate is ignored, so a faster link keeps its constants and is never slower.
 
-    Raises:
-        RequestError: there are no constants for ``level.kind``.
+    Raises
+    ------
+    RequestError
+        There are no constants for ``level.kind``.
     """
     rows = known or table()
     if level.kind not in rows.kinds:

@@ -35,8 +35,10 @@ def collective_time_s(
     NICs; ``lone=True``: one group works alone, and its members use idle links up to an entire port each. One rank costs
     exactly 0.
 
-    Raises:
-        RequestError: the collective is unknown, a kind of link has no constants, or the cluster has no links.
+    Raises
+    ------
+    RequestError
+        The collective is unknown, a kind of link has no constants, or the cluster has no links.
     """
     if collective not in COLLECTIVES:
         raise unknown("collective", collective, COLLECTIVES)
