@@ -9,6 +9,7 @@ import pytest
 NOTEBOOK = Path(__file__).parents[1] / "docs" / "tour.ipynb"
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)

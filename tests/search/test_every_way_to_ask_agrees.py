@@ -97,9 +97,8 @@ def test_a_sweep_has_the_rows_of_its_searches(
     assert json.loads((tmp_path / "run" / "leaderboard.json").read_text())["leaderboard"][0]["framework"] == framework
 
 
-@pytest.mark.parametrize(
-    "name", ["switches that a search turns on", pytest.param("a switch that is set", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["switches that a search turns on", "a switch that is set"])
 def test_an_export_that_is_read_back_is_the_row(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = REQUESTS[name].split()
     run, files = tmp_path / "run", tmp_path / "files"

@@ -86,7 +86,8 @@ def test_the_flags_that_are_named_lead_to_a_launch(
     assert list((tmp_path / "to").glob("*/launch.sh"))
 
 
-@pytest.mark.parametrize("framework", ["megatron-lm", pytest.param("torchtitan", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])
 def test_optimizer_states_may_lie_in_host_memory(framework: str) -> None:
     """What is proposed is a tree that fits, and simulates to what is said of it."""
     request = {"cluster": "dgx-a100-40", "global_batch": 16, "seq_len": 4096}

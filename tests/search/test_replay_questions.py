@@ -25,6 +25,7 @@ def test_gaps_messages_and_operators(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(float(row["took_s"]) > 0 and float(row["bytes"]) > 1e6 for row in rows)
 
 
+@pytest.mark.slow
 def test_tables_and_unknown_operators(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(TRACES), "--gaps", "--find", "aten::layer_norm"]) == 0
     out = capsys.readouterr().out

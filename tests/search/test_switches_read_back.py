@@ -54,6 +54,7 @@ def _pairs() -> Iterator[tuple[Format, str]]:
             yield item, framework
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("item", "framework"), [*_pairs()], ids=lambda one: getattr(one, "name", one))
 def test_a_setting_is_written_and_read_back_or_refused(item: Format, framework: str) -> None:
     checked = 0

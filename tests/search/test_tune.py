@@ -301,6 +301,7 @@ def test_nothing_is_launched_without_consent(trainer: Path, tmp_path: Path, caps
     assert starts(trainer) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_budget_that_is_too_small_launches_nothing(
     trainer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -93,6 +93,7 @@ def test_generated_candidates_are_those_that_break_no_law(seed: int) -> None:
         assert {axis: int(table.column(axis)[0]) for axis in values} == values
 
 
+@pytest.mark.slow
 def test_every_law_is_broken_by_some_candidate_of_a_rich_space() -> None:
     strict = request(moe_model(), framework="deepspeed", global_batch=48, seq_len=2050)
     choices = default_choices(request(moe_model(), framework="generic", global_batch=48), [48])
