@@ -12,7 +12,7 @@ from typing import Any
 
 from forerun.search.formats.interpolation import resolved
 from forerun.search.formats.job import NO_JOB, Job
-from forerun.search.formats.shell import NOTHING, Given
+from forerun.search.formats.shell import NOTHING, SCRIPTS, Given, Script, read_script
 from forerun.spaces.documents import Document, parse_document
 from forerun.spaces.errors import RequestError
 from forerun.spaces.escaping import visible
@@ -24,9 +24,6 @@ from forerun.spaces.workload import Workload
 
 Files = Mapping[str, str]
 """Texts by file name."""
-
-SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
-"""Endings of launch scripts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +135,8 @@ class LaunchFile:
     """A file to read.
 
     ``beside``: launch scripts given with it, ``others``: further documents, ``gpus``: the user's number of devices,
-    ``entry``: name of one of several configurations in the file, ``given``: arguments and environment of a script.
+    ``entry``: name of one of several configurations in the file, ``given``: arguments and environment of a script,
+    ``parsed``: scripts that were read, shared with copies of this value.
     """
 
     name: str
@@ -148,6 +146,7 @@ class LaunchFile:
     gpus: int | None = None
     entry: str | None = None
     given: Given = NOTHING
+    parsed: dict[tuple[str, str, bool], Script] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def scripts(self) -> Files:
@@ -158,6 +157,21 @@ class LaunchFile:
     def suffix(self) -> str:
         """Ending of the file name in lower case, with its dot."""
         return PurePath(self.name).suffix.lower()
+
+    def script(self, name: str | None = None) -> Script:
+        """Read this file, or the launch script ``name`` of the run, as a script; each is read once.
+
+        Raises
+        ------
+        RequestError
+            The script cannot be read.
+        """
+        name = self.name if name is None else name
+        text = self.text if name == self.name else self.beside[name]
+        key = (name, text, self.given.bare)
+        if key not in self.parsed:
+            self.parsed[key] = read_script(text, name, self.given)
+        return self.parsed[key]
 
     def document(self) -> Document:
         """Return the file as YAML, or as JSON if its name ends in ``.json``.

@@ -155,7 +155,7 @@ def world(facts: LaunchFacts) -> World:
         devices = get("devices_per_node") * get("nodes", 1)
     if source.gpus is None and devices not in (None, REST):
         return World(devices=devices)
-    return world_of(source.scripts, source.gpus, source.given)
+    return world_of(source)
 
 
 def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:

@@ -5,9 +5,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.search.formats.contract import SCRIPTS, Files, Format, Imported, LaunchFile
+from forerun.search.formats.contract import Files, Format, Imported, LaunchFile
 from forerun.search.formats.launchers import stated_facts
-from forerun.search.formats.shell import NOTHING, Given, read_script
+from forerun.search.formats.shell import NOTHING, SCRIPTS, Given
+from forerun.search.formats.syntax import is_script
 from forerun.search.formats.table import FORMATS, format_named, recognised
 from forerun.spaces.errors import RequestError
 from forerun.spaces.reading import MAX_BYTES, read_text
@@ -99,9 +100,8 @@ def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given
     scripts = {name: text for name, text in files.items() if name != main and Path(name).suffix.lower() in SCRIPTS}
     others = {name: text for name, text in files.items() if name != main and name not in scripts}
     given = dataclasses.replace(given, scripts={Path(name).name: text for name, text in scripts.items()})
-    if Path(main).suffix.lower() in SCRIPTS:
-        others = {**read_script(files[main], main, given).files, **others}
-    return LaunchFile(name=main, text=files[main], beside=scripts, others=others, gpus=gpus, entry=entry, given=given)
+    source = LaunchFile(name=main, text=files[main], beside=scripts, others=others, gpus=gpus, entry=entry, given=given)
+    return dataclasses.replace(source, others={**source.script().files, **others}) if is_script(source) else source
 
 
 def _recognised(source: LaunchFile) -> tuple[Format, LaunchFile]:
@@ -109,7 +109,7 @@ def _recognised(source: LaunchFile) -> tuple[Format, LaunchFile]:
     try:
         return recognised(source), source
     except RequestError:
-        for name, text in source.others.items() if source.suffix in SCRIPTS else ():
+        for name, text in source.others.items() if is_script(source) else ():
             texts = {source.name: source.text, **source.beside}
             others = {other: text for other, text in source.others.items() if other != name}
             written = dataclasses.replace(source, name=name, text=text, beside=texts, others=others)

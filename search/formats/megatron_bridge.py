@@ -11,7 +11,7 @@ from typing import Any
 
 from forerun.search.formats.adapters import LORA
 from forerun.search.formats.bridge_write import LIMITS, MAIN, VERSION, write
-from forerun.search.formats.contract import SCRIPTS, LaunchFile
+from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import LaunchFacts, Stated
@@ -19,7 +19,7 @@ from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.megatron_read import KEYS, adjust
 from forerun.search.formats.settings import flatten
 from forerun.search.formats.software import environment
-from forerun.search.formats.syntax import overrides
+from forerun.search.formats.syntax import is_script, overrides
 
 NAME = "megatron-bridge"
 
@@ -96,7 +96,7 @@ def _recipe_shards(source: LaunchFile, flat: Mapping[str, Any]) -> bool:
 
 def _overrides(source: LaunchFile) -> Mapping[str, Any]:
     """Return the sections of a file; of a launch script, the overrides on its command line."""
-    if source.suffix not in SCRIPTS:
+    if not is_script(source):
         return source.top_level()
     return {name: value for name, value in overrides(source).items() if "." in name}
 
@@ -153,7 +153,7 @@ def _known(key: str) -> bool:
 
 def recognise(source: LaunchFile) -> bool:
     """Whether a file is YAML with Megatron's names for degrees under ``model``."""
-    if source.suffix in SCRIPTS:
+    if is_script(source):
         return re.search(r"(^|[\s'\"])model\.(tensor|pipeline)_model_parallel_size=", source.text) is not None
     sections = re.search(r"^(model|trainer|ddp|train)(_config)?:", source.text, re.MULTILINE)
     arguments = re.search(r"^[ \t]*--[\w-]+:|^MODEL_ARGS:", source.text, re.MULTILINE)  # Megatron-LM's functional tests

@@ -33,7 +33,6 @@ from forerun.search.formats.megatron_write import (
     sharded_states,
     sharding_of,
 )
-from forerun.search.formats.shell import read_script
 from forerun.search.formats.software import assumed, environment, exports, flags_of, plain_name
 from forerun.search.formats.syntax import document
 from forerun.search.formats.writing import settings_of
@@ -143,7 +142,7 @@ def arguments(source: LaunchFile) -> Stated:
     RequestError
         There are no arguments.
     """
-    script = read_script(source.text, source.name, source.given)
+    script = source.script()
     flags: dict[str, str | bool] = {}
     remarks: list[str] = list(script.notes)
     for command in _commands(script.commands):

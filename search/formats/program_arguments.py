@@ -11,7 +11,6 @@ from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import Launch, LaunchFile
 from forerun.search.formats.launcher_data import shared_keys
 from forerun.search.formats.settings import LaunchSettings
-from forerun.search.formats.shell import NOTHING, Given, read_script
 from forerun.search.formats.syntax import document
 from forerun.spaces.opgraph import GraphModel
 
@@ -32,7 +31,7 @@ def document_and_program(source: LaunchFile) -> Mapping[str, Any]:
     RequestError
         The file or a script cannot be read.
     """
-    program = program_settings(source.beside, source.given)
+    program = program_settings(source)
     named = [name for key in PROGRAM_KEYS for name in key.names] + [f"program.{name}" for name in TARGET_KEYS]
     documents = {
         name: program.raw(name.removeprefix("program.")) for name in named if name.removeprefix("program.") in program
@@ -59,8 +58,8 @@ def program_facts(launch: Launch) -> list[str]:
     return [*adapter_arguments(launch), *([PACKED] if launch.packed else [])]
 
 
-def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> LaunchSettings:
-    """Return the arguments of programs in scripts, by names with underscores.
+def program_settings(source: LaunchFile) -> LaunchSettings:
+    """Return the arguments of programs in the scripts beside a file, by names with underscores.
 
     Raises
     ------
@@ -68,7 +67,7 @@ def program_settings(scripts: Mapping[str, str], given: Given = NOTHING) -> Laun
         A script cannot be read.
     """
     settings: dict[str, str | bool] = {}
-    for name, text in scripts.items():
-        for command in read_script(text, name, given).commands:
+    for name in source.beside:
+        for command in source.script(name).commands:
             settings |= options(split_command(command)[1], kebab=False)[0]
-    return LaunchSettings(settings, " and ".join(scripts) or "the launch script")
+    return LaunchSettings(settings, " and ".join(source.beside) or "the launch script")

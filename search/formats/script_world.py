@@ -5,25 +5,26 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from forerun.search.formats.command_line import count, options, run_of, short, split_command
+from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.devices import World
-from forerun.search.formats.shell import NOTHING, Given, Script, read_script
+from forerun.search.formats.shell import Script
 
 _NODES = ("nnodes", "num-nodes", "nodes")
 _DEVICES_OF_NODE = ("GPUS_PER_NODE", "NPROC_PER_NODE", "NGPU", "NPUS_PER_NODE", "SLURM_GPUS_PER_NODE")
 
 
-def world_of(scripts: Mapping[str, str], gpus: int | None, given: Given = NOTHING) -> World:
-    """Count the devices that launch scripts start; the user's ``gpus`` take precedence.
+def world_of(source: LaunchFile) -> World:
+    """Count the devices that the launch scripts of a run start; the user's number takes precedence.
 
     Raises
     ------
     RequestError
         A script cannot be read.
     """
-    if gpus is not None:
-        return World(devices=gpus, by_user=True)
-    for name, text in scripts.items():
-        devices = script_devices(read_script(text, name, given))
+    if source.gpus is not None:
+        return World(devices=source.gpus, by_user=True)
+    for name in source.scripts:
+        devices = script_devices(source.script(name))
         if devices is not None:
             return World(devices=devices)
     return World(devices=None)

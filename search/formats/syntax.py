@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.search.formats.command_line import options, run_of, runs_among, split_command
-from forerun.search.formats.contract import SCRIPTS, LaunchFile
+from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.settings import flatten
-from forerun.search.formats.shell import read_script
+from forerun.search.formats.shell import SCRIPTS
 from forerun.spaces.documents import parse_document
 from forerun.spaces.errors import RequestError
 
@@ -53,13 +53,14 @@ def json_with(source: LaunchFile, *keys: str) -> bool:
     return source.suffix == ".json" and all(f'"{key}"' in source.text for key in keys)
 
 
-def arguments(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the ``--name value`` arguments of the command with the most arguments in a script.
+def arguments(source: LaunchFile, name: str | None = None) -> Mapping[str, Any]:
+    """Return the ``--name value`` arguments of the command with the most arguments in the launch script ``name``.
 
-    Names have underscores, and the one dash of short flags (``-b 8``, ``-tp 4``) stays.
+    Without ``name`` the file itself is read. Names have underscores, and the one dash of short flags (``-b 8``,
+    ``-tp 4``) stays.
     """
     best: dict[str, Any] = {}
-    for command in read_script(source.text, source.name, source.given).commands:
+    for command in source.script(name).commands:
         after = split_command(command)[1] or command
         arguments: dict[str, Any] = dict(options(after, kebab=False)[0]) | _short(after)
         best = arguments if len(arguments) > len(best) else best
@@ -70,7 +71,7 @@ def script_notes(source: LaunchFile) -> list[str]:
     """Return the notes from reading a script; none for other files."""
     if not is_script(source):
         return []
-    script = read_script(source.text, source.name, source.given)
+    script = source.script()
     run, runs = run_of(script.commands), runs_among(script.commands)
     several = f"the script starts {len(runs)} runs; the one with the most arguments is read"
     return [*script.notes, *options(split_command(run)[1], kebab=False)[1], *([several] if len(runs) > 1 else [])]
@@ -86,8 +87,10 @@ def _short(words: Sequence[str]) -> dict[str, Any]:
     return flags
 
 
-def overrides(source: LaunchFile) -> Mapping[str, Any]:
-    """Return the ``name.of.setting=value`` words of a script's commands; values are YAML, as in Hydra.
+def overrides(source: LaunchFile, name: str | None = None) -> Mapping[str, Any]:
+    """Return the ``name.of.setting=value`` words of the launch script ``name``, else of the file itself.
+
+    Values are YAML, as in Hydra.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def overrides(source: LaunchFile) -> Mapping[str, Any]:
         The script cannot be read.
     """
     overrides: dict[str, Any] = {}
-    for command in read_script(source.text, source.name, source.given).commands:
+    for command in source.script(name).commands:
         for word in command:
             if match := _OVERRIDE.fullmatch(word):
                 overrides[match[1]] = plain(match[2])
@@ -104,11 +107,8 @@ def overrides(source: LaunchFile) -> Mapping[str, Any]:
 
 def dotted_arguments(source: LaunchFile) -> Mapping[str, Any]:
     """Return the ``--section.name value`` arguments of commands in the given scripts, which override the file."""
-    commands = [
-        command for name, text in source.beside.items() for command in read_script(text, name, source.given).commands
-    ]
     stated: dict[str, Any] = {}
-    for command in commands:
+    for command in (command for name in source.beside for command in source.script(name).commands):
         stated |= {name: value for name, value in options(command, kebab=False)[0].items() if "." in name}
     return stated
 

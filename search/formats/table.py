@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from forerun.search.formats.contract import SCRIPTS, Format, LaunchFile
+from forerun.search.formats.contract import Format, LaunchFile
 from forerun.search.formats.registry import ENTRIES, WRITTEN
-from forerun.search.formats.shell import read_script
+from forerun.search.formats.syntax import is_script
 from forerun.spaces.errors import RequestError, unknown
 
 FORMATS: tuple[Format, ...] = tuple(entry.load() for entry in ENTRIES)
@@ -82,7 +82,7 @@ def recognised(source: LaunchFile) -> Format:
             "is a Hugging Face configuration, which describes a model and no training: `forerun search` takes it as"
         )
         raise RequestError(f"{source.name} {reason} MODEL")
-    reason = _reason_of_script(source) if source.suffix in SCRIPTS else ""
+    reason = _reason_of_script(source) if is_script(source) else ""
     names = ", ".join(item.name for item in FORMATS)
     other = f"looks like no format that forerun reads; name one with --format: {names}"
     raise RequestError(f"{source.name} {reason or other}")
@@ -95,7 +95,7 @@ def _reason_of_script(source: LaunchFile) -> str:
             return (
                 f"starts a program whose configuration is another file: import {other_file} with this script beside it"
             )
-    commands = read_script(source.text, source.name, source.given).commands
+    commands = source.script().commands
     if unset := _unset_program(commands):
         way = "the arguments of the script after --" if unset.isdecimal() else f"--set-var {unset}=..."
         return f"starts ${unset}, which it does not set: give {way}, or import the file that it names"

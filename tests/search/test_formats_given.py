@@ -3,8 +3,8 @@
 import pytest
 
 from forerun.search.cli.program import main
-from forerun.search.formats import Imported, import_texts
-from forerun.search.formats.shell import Given
+from forerun.search.formats import Imported, contract, import_texts
+from forerun.search.formats.shell import Given, Script, read_script
 from forerun.spaces.errors import RequestError
 
 POSITIONAL = """\
@@ -132,6 +132,20 @@ def test_a_script_reads_another_that_is_given_with_it() -> None:
 
     assert str(found.strategy) == "tp2 pp1 dp4 mbs2"
     assert (found.model["layers"], found.model["hidden"]) == (12, 768)
+
+
+@pytest.mark.parametrize("script", ["torchrun --nproc_per_node 8", "torchrun --nproc_per_node $1"])
+def test_each_script_of_a_run_is_parsed_once_for_a_start(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[tuple[str, bool]] = []
+
+    def read(text: str, name: str, given: Given) -> Script:
+        starts.append((name, given.bare))
+        return read_script(text, name, given)
+
+    monkeypatch.setattr(contract, "read_script", read)
+    arguments = "--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 --seq-length 64"
+    import_texts({"launch.sh": f"{script} pretrain_gpt.py {arguments}\n", "env.sh": "export NCCL_DEBUG=INFO\n"})
+    assert ("launch.sh", False) in starts and len(starts) == len({*starts})
 
 
 def test_scripts_that_read_each_other_end() -> None:

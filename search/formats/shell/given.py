@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+SCRIPTS = (".sh", ".sbatch", ".slurm", ".bash")
+"""Endings of launch scripts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:

@@ -5,13 +5,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.shell.commands import SHELLS, follow_command, sbatch_words
+from forerun.search.formats.shell.given import SCRIPTS
 from forerun.search.formats.shell.reader import ScriptReader, StatementOutcome
 from forerun.search.formats.shell.tree import text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 _FROM_OUTPUT = re.compile(r"1?>|&>")
 
 
@@ -63,7 +63,7 @@ def _here_document(reader: ScriptReader, document: "Node", statement: "Node") ->
     parts = [*statement.children, *document.children]
     files = [child.children_by_field_name("destination")[:1] for child in parts if child.type == "file_redirect"]
     names = [PurePath(name).name for file in files for name in reader.words.fields(file)]
-    if written := [name for name in names if name.endswith(_SCRIPTS)]:
+    if written := [name for name in names if name.endswith(SCRIPTS)]:
         reader.scripts.setdefault(written[0], text)
         return
     commands = [child for child in parts if child.type in ("command", "pipeline")]

@@ -17,7 +17,6 @@ from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.shell import read_script
 from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
 from forerun.search.formats.tables.trainer import (
     read_deepspeed,
@@ -48,7 +47,7 @@ LAUNCHED = {
 def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the arguments of the program, and the options of accelerate before it."""
     settings = _accelerate_settings(source)
-    for command in read_script(source.text, source.name, source.given).commands:
+    for command in source.script().commands:
         launcher = split_command(command)[0]
         if ("accelerate", "launch") in pairwise(launcher):
             before = options(launcher, kebab=False)[0]

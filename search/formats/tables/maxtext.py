@@ -35,8 +35,8 @@ HARMLESS = re.compile(r"(?!.*parallelism).*")
 def read(source: LaunchFile) -> Mapping[str, Any]:
     """Return the file's settings, overridden by the command line."""
     settings = dict(document(source)) if is_yaml(source) else {}
-    for name, text in source.scripts.items():
-        settings |= overrides(LaunchFile(name=name, text=text, given=source.given))
+    for name in source.scripts:
+        settings |= overrides(source, name)
     return settings
 
 

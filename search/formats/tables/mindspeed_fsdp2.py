@@ -21,7 +21,7 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
     ]
     if not is_script(source):
         parts.append(document(source))
-    parts += [arguments(LaunchFile(name=name, text=text, given=source.given)) for name, text in source.scripts.items()]
+    parts += [arguments(source, name) for name in source.scripts]
     return {name: value for part in parts for name, value in part.items()}
 
 

@@ -43,8 +43,8 @@ def read(source: LaunchFile) -> Mapping[str, Any]:
         settings |= {name: value for name, value in sizes.items() if value is not None and name not in settings}
     elif is_yaml(source) or source.suffix == ".json":
         settings = dict(document(source))
-    for name, text in source.scripts.items():
-        settings |= overrides(LaunchFile(name=name, text=text, given=source.given))
+    for name in source.scripts:
+        settings |= overrides(source, name)
     return {_plain(key): value for key, value in settings.items()}
 
 
