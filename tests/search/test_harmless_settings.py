@@ -68,6 +68,12 @@ def test_what_changes_speed_is_not_harmless(name: str) -> None:
     assert not found.unknown
 
 
+def test_packing_that_is_off_is_harmless() -> None:
+    text, names = OTHERS["swift.sh"]
+    found = import_texts({"swift.sh": text.replace("true", "false")})
+    assert {*names.split()} <= found.other.keys()
+
+
 def test_dropout_of_zero_is_harmless() -> None:
     found = import_texts({"launch.sh": f"{COMMON}--hidden-dropout 0.0 --attention-dropout 0\n"})
     assert not found.unmodelled
@@ -111,6 +117,31 @@ OTHERS = {
         "ddp_find_unused_parameters: true\nfreeze_vision_tower: true\n",
         "enable_liger_kernel upcast_layernorm save_steps eval_steps use_galore dataloader_num_workers "
         "ddp_find_unused_parameters freeze_vision_tower",
+    ),
+    "swift.sh": (
+        "NPROC_PER_NODE=8 swift sft --model m --tuner_type full --max_length 32768 --padding_free true --packing true "
+        "--per_device_train_batch_size 1 --deepspeed zero3\n",
+        "padding_free packing",
+    ),
+    "megatron_swift.sh": (
+        "NPROC_PER_NODE=8 megatron sft --load m --tensor_model_parallel_size 2 --micro_batch_size 1 "
+        "--global_batch_size 16 --max_length 32768 --packing true\n",
+        "--packing",
+    ),
+    "slime.sh": (
+        "python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --tensor-model-parallel-size 2 "
+        "--global-batch-size 256 --use-dynamic-batch-size --max-tokens-per-gpu 9216\n",
+        "--use-dynamic-batch-size",
+    ),
+    "olmo.yaml": (
+        "model: {d_model: 4096, n_layers: 32, n_heads: 32, max_sequence_length: 8192}\nglobal_train_batch_size: 64\n"
+        "device_train_microbatch_size: 2\nprecision: amp_bf16\ndata: {generate_doc_lengths: true}\n",
+        "data.generate_doc_lengths",
+    ),
+    "neox.yml": (
+        "pipe_parallel_size: 1\nmodel_parallel_size: 2\nnum_layers: 12\nhidden_size: 768\nnum_attention_heads: 12\n"
+        "seq_length: 2048\ntrain_micro_batch_size_per_gpu: 4\npack_impl: unpacked\n",
+        "pack_impl",
     ),
 }
 
