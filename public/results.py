@@ -106,7 +106,7 @@ class SimulationResult(Row[Any]):
         >>> job = {"cluster": "dgx-h100", "global_batch": 256, "seq_len": 8192}
         >>> files = simulate("llama3-8b", strategy="tp2 dp32 mbs1 zero1 sp", **job).export()
         >>> sorted(files)
-        ['launch.sh', 'megatron-bridge.yaml', 'slurm.sbatch']
+        ['launch.sh', 'slurm.sbatch']
         """
         document = {"request": self.request, "leaderboard": [self.to_json()]}
         return _exported(document, format, rank=1, out=out, force=force)

@@ -42,7 +42,7 @@ def launch_of(
 
     if format_name is not None:
         return files(format_named(format_name))
-    for item in sorted(formats_of(context.framework), key=lambda item: item.framework not in context.framework.lineage):
+    for item in formats_of(context.framework):
         try:
             return files(item)
         except RequestError:

@@ -15,8 +15,7 @@ from forerun.spaces.strategies import Context, Strategy
 def launchable(context: Context, strategy: Strategy) -> bool:
     """Whether a format of the framework can express a strategy; True without formats."""
     writers = writers_of(context.framework)
-    # Any format is sufficient; the last ones write flags, much faster than the YAML of the first ones.
-    return not writers or any(_expresses(writer, context, strategy) for writer in reversed(writers))
+    return not writers or any(_expresses(writer, context, strategy) for writer in writers)
 
 
 def unlaunched(context: Any, *, chosen: bool) -> tuple[str, ...]:
@@ -38,12 +37,13 @@ def unlaunched(context: Any, *, chosen: bool) -> tuple[str, ...]:
 def none_launched(context: Any, rows: Sequence[Row[Any]]) -> tuple[str, ...]:
     """Return a warning if every row lacks a launch file, with the reason for the first row."""
     rows = [row for row in rows if row.facts is None and not row.tree]
-    if not rows or not all(row.lacks_launch_file for row in rows) or not writers_of(context.framework):
+    if not rows or not all(row.lacks_launch_file for row in rows):
         return ()
-    named = context.framework.lineage
-    writer = min(reversed(writers_of(context.framework)), key=lambda one: one.frameworks[0] not in named)
+    writers = writers_of(context.framework)
+    if not writers:
+        return ()
     try:
-        express(writer.load(), launch_in(context, rows[0].strategy, name=context.model.name), context)
+        express(writers[0].load(), launch_in(context, rows[0].strategy, name=context.model.name), context)
     except RequestError as error:
         return (f"no row has a launch file of {context.framework.name}. {error}",)
     return ()

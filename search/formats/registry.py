@@ -110,9 +110,13 @@ WRITTEN = tuple(entry.name for entry in ENTRIES if entry.written)
 
 
 def writers_of(framework: "FrameworkProfile") -> tuple[FormatEntry, ...]:
-    """Return the writers of a framework, else of its nearest parent, without importing them."""
-    ancestor = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), None)
-    return tuple(entry for entry in ENTRIES if ancestor in entry.frameworks)
+    """Return the writers of a framework, else of its nearest parent, without importing them.
+
+    Formats named after the framework precede those of other software that starts it (Megatron-Bridge for Megatron-LM).
+    """
+    ancestor = next((name for name in framework.lineage if any(name in entry.frameworks for entry in ENTRIES)), "")
+    writers = (entry for entry in ENTRIES if ancestor in entry.frameworks)
+    return tuple(sorted(writers, key=lambda entry: not entry.name.startswith(ancestor)))
 
 
 def formats_of(framework: "FrameworkProfile") -> "tuple[Format, ...]":

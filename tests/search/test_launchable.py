@@ -55,11 +55,12 @@ def test_pipelines_of_deepspeed_are_written_with_what_the_program_has_to_build()
     assert str(found.strategy) == "tp1 pp2 dp8 mbs1 zero1" and not found.unknown
 
 
-def test_a_framework_is_written_in_its_own_format_before_another_that_can() -> None:
-    """Megatron-Bridge writes launches of Megatron-LM, too."""
-    assert (
-        launch_of(resolve(REQUEST).context, parse_strategy("tp2 pp2 dp4 mbs1 zero1 sp"), name="x")[0] == "megatron-lm"
-    )
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_a_framework_is_written_in_its_own_format_before_another_that_can(recompute: str) -> None:
+    """Megatron-Bridge and accelerate write launches of Megatron-LM, too."""
+    strategy = parse_strategy(f"tp2 pp2 dp4 mbs1 zero1 sp recompute={recompute}")
+
+    assert launch_of(resolve(REQUEST).context, strategy, name="x")[0] == "megatron-lm"
 
 
 def test_profiles_that_are_like_another_have_its_launch_files() -> None:
