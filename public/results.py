@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from forerun.search.board.leaderboard import Leaderboard
-from forerun.search.board.notebook import Picture, step_picture
+from forerun.search.board.notebook import SHOWN, Picture, row_text, step_picture
 from forerun.search.board.rows import Row
 from forerun.spaces.errors import RequestError
 
@@ -28,6 +28,11 @@ class SearchResult(Leaderboard):
     def of(cls, board: Leaderboard) -> Self:
         """Return a leaderboard as a result."""
         return cls(**{item.name: getattr(board, item.name) for item in fields(Leaderboard)})
+
+    def __repr__(self) -> str:
+        """Return the job and the first rows, one line each."""
+        rows = [f"{row.rank}. {row.name}: {row_text(row.to_json())}" for row in self.rows[:SHOWN]]
+        return "\n".join((self.title, *rows))
 
     def plot(self, rows: int = 10) -> Picture:
         """Draw the step time of the first rows, each as a bar of its parts on one scale.
@@ -78,6 +83,10 @@ class SimulationResult(Row[Any]):
     def of(cls, row: Row[Any], request: Mapping[str, Any]) -> Self:
         """Return a row and its job as a result."""
         return cls(**{item.name: getattr(row, item.name) for item in fields(Row)}, request=request)
+
+    def __repr__(self) -> str:
+        """Return the strategy and its figures as one line."""
+        return f"{self.name}: {row_text(self.to_json())}"
 
     def __eq__(self, other: object) -> bool:
         """Whether two predictions are equal, regardless of other fields of their jobs."""

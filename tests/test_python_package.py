@@ -75,6 +75,15 @@ def test_a_result_is_a_table_a_picture_and_files(found: forerun.SearchResult, tm
         found.export(rank=4)
 
 
+def test_results_are_printed_in_a_line_a_row(found: forerun.SearchResult) -> None:
+    simulated = forerun.simulate("llama3-8b", strategy=FIRST, **JOB)
+
+    title, *rows = str(found).splitlines()
+    assert "llama3-8b on 16 GPUs of dgx-h100" in title
+    assert [row.name in line for row, line in zip(found.rows, rows, strict=True)] == [True] * 3
+    assert FIRST in repr(simulated) and len(repr(simulated).splitlines()) == 1
+
+
 def test_a_simulated_strategy_is_exported(tmp_path: Path) -> None:
     simulated = forerun.simulate("llama3-8b", strategy=FIRST, **{**JOB, "framework": "megatron-lm"})
 

@@ -136,13 +136,17 @@ class Leaderboard:
         """
         return frame_of([flat_line(row.to_json()) for row in self.rows])
 
-    def _repr_html_(self) -> str:
-        """Return the HTML of a notebook: the first rows as a table, and the reason of the first rank."""
+    @property
+    def title(self) -> str:
+        """Model, cluster and number of candidates that fit."""
         request = self.request
         counts = request["gpu_counts"]
         gpus = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        title = f"{request['model_name']} on {gpus} GPUs of {request['cluster_name']}: best of {self.space.feasible:,}"
-        return rows_html([row.to_json() for row in self.rows], title=title, text=self.why)
+        return f"{request['model_name']} on {gpus} GPUs of {request['cluster_name']}: best of {self.space.feasible:,}"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML of a notebook: the first rows as a table, and the reason of the first rank."""
+        return rows_html([row.to_json() for row in self.rows], title=self.title, text=self.why)
 
 
 def row_to_launch(rows: Sequence[Row[Any]]) -> Row[Any]:

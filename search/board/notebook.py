@@ -58,19 +58,23 @@ def rows_html(rows: Sequence[Plain], *, title: str, text: str) -> str:
     )
 
 
-def row_html(row: Plain) -> str:
-    """Return a strategy with its figures and with bars of the parts of its step and memory."""
+def row_text(row: Plain) -> str:
+    """Return the figures of a strategy as one line."""
     fits = "" if row["fits"] else f", {row['peak_memory_gib'] - row['memory_limit_gib']:.1f} GiB too much"
     unit, speed = _speed(row)
     stage = f" on stage {row['peak_stage']}" if unit == "token" else ""
-    facts = (
+    return (
         f"{row['gpus']:,} GPUs; step {format_seconds(row['step_time_s'])}; "
         f"{speed:,.0f} {unit}s/s per GPU; MFU {row['mfu']:.1%}; "
         f"{row['peak_memory_gib']:.1f} of {row['memory_limit_gib']:.1f} GiB{stage}{fits}"
     )
+
+
+def row_html(row: Plain) -> str:
+    """Return a strategy with its figures and with bars of the parts of its step and memory."""
     marks = f"<p>! {html.escape('; '.join(row['marks']))}</p>" if row["marks"] else ""
     return (
-        f"<p><code>{html.escape(row['strategy'])}</code></p><p>{facts}</p>{marks}"
+        f"<p><code>{html.escape(row['strategy'])}</code></p><p>{row_text(row)}</p>{marks}"
         f"{bar_html('step', row['breakdown_s'], row['step_time_s'])}"
         f"{bar_html('memory', row['memory_gib'], max(row['memory_limit_gib'], row['peak_memory_gib']))}"
     )
