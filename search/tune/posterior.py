@@ -25,7 +25,8 @@ _LEAST_RISK = 1e-9
 DOUBT = 4.0
 """Runs of which the spreads are worth as much evidence. On the 21 groups of ``benchmarks/tune.py``, as predicted, with
 the framework and with the device unknown, the log likelihood of strategies near the best one after one to three runs
-rises from 0.77 to 1.51 per strategy; 2 gives 1.52, 8 gives 1.49. Mean regrets stay the same with 4 and with 8."""
+rises from 0.77 to 1.51 per strategy; 2 gives 1.52, 8 gives 1.49. It was chosen on these groups and not cross-validated;
+their regrets do not judge it, since no run of the replay is weighed against its cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class Spreads:
 
     Chosen on the 21 measured groups that ``benchmarks/tune.py`` replays, which also shows results of other spreads:
     if they are chosen without the judged source, or halved or doubled one at a time, the mean regret after three runs
-    is below 2 % (0.1 % as chosen), and 3.8 to 5.2 % for unknown frameworks (3.8 %).
+    is 0.1 to 2.4 % (0.1 % as chosen), and 3.8 to 5.8 % for unknown frameworks (3.8 %).
     """
 
     common: float = 0.08
