@@ -62,7 +62,7 @@ def layer_matrices(layer: Layer, model: Model, *, merged: bool) -> tuple[Matrix,
         steps += mlp.shared.steps(hidden) if mlp.shared else ()
     elif layer.feeds_forward and isinstance(layer.mlp, FeedForward):
         steps += layer.mlp.steps(hidden)
-    matrices_of = []
+    matrices = []
     for step, expert in [(step, False) for step in steps] + [(step, True) for step in routed]:
         if isinstance(step, Product):
             for outputs in [step.outputs] if merged else [(width,) for width in step.outputs]:
@@ -74,8 +74,8 @@ def layer_matrices(layer: Layer, model: Model, *, merged: bool) -> tuple[Matrix,
                     step.blocks,
                     expert,
                 )
-                matrices_of.append(matrix)
-    return tuple(matrices_of)
+                matrices.append(matrix)
+    return tuple(matrices)
 
 
 def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats) -> Floats:
@@ -93,9 +93,9 @@ def one_of_each_shape(context: Context, blocks: Floats, tp: Floats, etp: Floats)
         else {}
         for layer in layer_kinds(model)
     ]
-    for shape, matrix in {shape: matrix for matrices_of in of_kind for shape, matrix in matrices_of.items()}.items():
+    for shape, matrix in {shape: matrix for matrices in of_kind for shape, matrix in matrices.items()}.items():
         here: NDArray[np.bool_] = np.any(
-            [blocks[kind] > 0 for kind, matrices_of in enumerate(of_kind) if shape in matrices_of], axis=0
+            [blocks[kind] > 0 for kind, matrices in enumerate(of_kind) if shape in matrices], axis=0
         )
         inputs, outputs = matrix.local(tp, etp)
         total = total + here * (inputs * outputs)
@@ -143,10 +143,10 @@ def orthogonalised(context: Context, blocks: Floats, tp: Floats, ep: Floats, etp
 def _newton_schulz_s(context: Context, inputs: Floats, outputs: Floats) -> Floats:
     """Seconds to orthogonalise one matrix: three products per step, two with the longer side and one without."""
     device, short, long = context.cluster.device, np.minimum(inputs, outputs), np.maximum(inputs, outputs)
-    half = "bf16" if "bf16" in device.peak_flops_per_s else "fp16"
+    precision = device.half_precision
     once_s = (
-        gemm_time_s(device, half, short, short, long)
-        + gemm_time_s(device, half, short, short, short)
-        + gemm_time_s(device, half, short, long, short)
+        gemm_time_s(device, precision, short, short, long)
+        + gemm_time_s(device, precision, short, short, short)
+        + gemm_time_s(device, precision, short, long, short)
     )
     return np.asarray(NEWTON_SCHULZ_STEPS * once_s)

@@ -82,12 +82,15 @@ class Device:
         return self.like or self.name
 
     @property
+    def half_precision(self) -> str:
+        """Precision of a training in 16 bits: bf16 where the device has it, else fp16."""
+        return "bf16" if "bf16" in self.peak_flops_per_s else "fp16"
+
+    @property
     def usual_precision(self) -> str:
         """Precision of a training that names none: bf16, else fp16 where it is no slower than fp32, else fp32."""
-        peaks = self.peak_flops_per_s
-        if "bf16" in peaks:
-            return "bf16"
-        return "fp16" if peaks.get("fp16", 0.0) >= peaks.get("fp32", 0.0) else "fp32"
+        peaks, half = self.peak_flops_per_s, self.half_precision
+        return half if half == "bf16" or peaks.get(half, 0.0) >= peaks.get("fp32", 0.0) else "fp32"
 
     def peak(self, precision: str) -> float:
         """Dense peak in FLOP/s at ``precision``.

@@ -38,8 +38,6 @@ WORTH_A_NOTE = 0.01
 """Least gain of a proposed switch."""
 WORTH_NAMING = 1.1
 """Least ratio of step times for naming another precision."""
-HALF = ("bf16", "fp16")
-"""Precisions of 16 bits, the better one first."""
 SIZES = {"layers": "layers", "hidden": "hidden size"}
 
 
@@ -218,8 +216,8 @@ def stand_beside(
 
 def _half_precision(context: Context, row: Row, score: Scorer) -> str:
     """Describe the gain of 16 bits over a run in fp32; empty if it is small or the run has no strategy."""
-    precision = next((one for one in HALF if one in context.cluster.device.peak_flops_per_s), None)
-    if context.workload.precision != "fp32" or precision is None:
+    precision = context.cluster.device.half_precision
+    if context.workload.precision != "fp32" or precision not in context.cluster.device.peak_flops_per_s:
         return ""
     half_context = dataclasses.replace(context, workload=dataclasses.replace(context.workload, precision=precision))
     if broken_laws(row.strategy, half_context):

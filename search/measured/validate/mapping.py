@@ -51,7 +51,7 @@ def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
     ``graphs``: include runs of operator graphs; constants of the catalogue are fitted to transformers.
 
     Raises:
-        RequestError: a file is no table of runs; the text names file, line and column.
+        RequestError: a file is not a table of runs; the text names file, line and column.
     """
     rows = read_rows([Path(file) for file in files])
     pool = _Pool()
@@ -267,5 +267,4 @@ def _usual_precision(row: TableRow, model: Model, cluster: Cluster) -> str:
     named = first(table("models", "catalogue"), bare(row["model"]))
     experts = any(isinstance(layer.mlp, MixtureOfExperts) for layer in model.layers)
     recipe = (named[0] if named else {}).get("trained", "") if experts else defaults_of(row).get("precision", "")
-    half = "bf16" if "bf16" in cluster.device.peak_flops_per_s else "fp16"
-    return str(recipe) if recipe in cluster.device.peak_flops_per_s else half
+    return str(recipe) if recipe in cluster.device.peak_flops_per_s else cluster.device.half_precision
