@@ -1,6 +1,7 @@
 """A launch in one format, checked by the laws of the format's framework."""
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 from forerun.search.formats.contract import Files, Format, Launch, Limit
@@ -67,7 +68,7 @@ def other_framework(item: Format, launch: Launch, context: Context) -> Context |
     if not named or {*named} & {*context.framework.lineage}:
         return None
     framework = load_framework(named[0])
-    if framework.vendors and launch.vendor not in ("", UNSTATED, *framework.vendors):
+    if not _runs_on(framework.vendors, launch):
         return None
     settings = _switched(item, launch, context).switches
     return dataclasses.replace(context, framework=with_settings(framework, settings), correction=None)
@@ -111,11 +112,16 @@ def _lawful(item: Format, context: Context) -> Format:
 def _check_vendor(item: Format, launch: Launch) -> None:
     """Raise RequestError if a format does not support the devices' vendor."""
     vendors = load_framework(item.framework).vendors if item.framework is not None else item.vendors
-    if vendors and launch.vendor not in ("", UNSTATED, *vendors):
+    if not _runs_on(vendors, launch):
         raise RequestError(
             f"{item.title} ({item.name}) starts software for devices of {' or '.join(vendors)}, and not of "
             f"{launch.vendor}"
         )
+
+
+def _runs_on(vendors: Collection[str], launch: Launch) -> bool:
+    """Whether software of these vendors, empty for any, runs on a launch's devices."""
+    return not vendors or launch.vendor in ("", UNSTATED, *vendors)
 
 
 def _spoken(item: Format, software: FrameworkProfile) -> str | None:
