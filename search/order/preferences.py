@@ -59,10 +59,10 @@ def _domain(context: Context, table: StrategyTable) -> IntArray:
     """Return the number of ranks of N candidates that certainly share the fast fabric, or a node."""
     cluster = context.cluster
     if all(axis in table.codes for axis in SPANS):
-        domains_of = domains(cluster, {axis: table.column(axis) for axis in SPANS})
+        ranks = domains(cluster, {axis: table.column(axis) for axis in SPANS})
     else:
-        domains_of = np.full(len(table), cluster.scale_up_size, dtype=np.int64)
-    return np.maximum(domains_of, cluster.devices_per_node)
+        ranks = np.full(len(table), cluster.scale_up_size, dtype=np.int64)
+    return np.maximum(ranks, cluster.devices_per_node)
 
 
 def _no_sp(context: Context, table: StrategyTable) -> Floats:

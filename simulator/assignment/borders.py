@@ -261,7 +261,7 @@ def borders_between(context: Context, strategies: TreeStrategies) -> list[dict[s
     rows = [
         (leaf.name, placed, stage.devices)
         for stage, row in zip(strategies.tree.stages, assignment.layers, strict=True)
-        for leaf, placed in zip(stage.leaves, row, strict=False)  # MTP blocks after the head are no leaves
+        for leaf, placed in zip(stage.leaves, row, strict=False)  # MTP blocks after the head are not leaves
     ]
     for (before, first, here), (behind, second, there) in pairwise(rows):
         if here != there:

@@ -76,7 +76,7 @@ def interleaved_paths(
     }
     backward = np.array([[back] for _, back, _ in RATES])
     prepares = np.array([once * STEPS for _, _, once in RATES])
-    paths_of = []
+    found = []
     for batch in _batches(plans):
         steps = []
         for blocks, pp in batch:
@@ -86,8 +86,8 @@ def interleaved_paths(
         paths, idle = _longest(steps)
         for place, (blocks, _) in enumerate(batch):
             columns = slice(place * len(PLAYED), (place + 1) * len(PLAYED))
-            paths_of.append(_counted(blocks, steps[columns], paths[columns], idle[columns][-1]))
-    return paths_of
+            found.append(_counted(blocks, steps[columns], paths[columns], idle[columns][-1]))
+    return found
 
 
 def _batches(plans: Sequence[Plan]) -> Iterator[list[Plan]]:

@@ -78,18 +78,18 @@ def stage_parameters(context: Context, blocks: Floats, tp: Floats, ep: Floats, e
     tensors = embeds + 2 * heads
     for kind, layer in enumerate(layer_kinds(model)):
         one = layer_parameters(layer, model.hidden)
-        replicated = blocks[kind] * ((one.mixer + one.mlp_dense) / tp + one.router + one.replicated)
+        local = blocks[kind] * ((one.mixer + one.mlp_dense) / tp + one.router + one.replicated)
         routed = blocks[kind] * (one.experts_total / (ep * etp))
         if layer.trains != "all":
-            frozen_dense, frozen_expert = frozen_dense + replicated, frozen_expert + routed
+            frozen_dense, frozen_expert = frozen_dense + local, frozen_expert + routed
             if layer.trains == "adapters":
-                beside_dense, beside_expert = beside_dense + replicated, beside_expert + routed
+                beside_dense, beside_expert = beside_dense + local, beside_expert + routed
             dense_adapters, inside = adapter_parameters(layer, model.hidden)
-            replicated, routed = (
-                replicated + blocks[kind] * dense_adapters / tp,
+            local, routed = (
+                local + blocks[kind] * dense_adapters / tp,
                 routed + blocks[kind] * inside / (ep * etp),
             )
-        dense, expert = dense + replicated, expert + routed
+        dense, expert = dense + local, expert + routed
         tensors = tensors + blocks[kind] * _tensors(layer, merged=context.framework.merged_products)
     layers = dense
     if model.mtp_layers:

@@ -216,12 +216,10 @@ def _held(model: Model, parts: Sequence[tuple[int, int]]) -> list[tuple[int, ...
     A part is (first layer, layer after the last). MTP blocks, which are like the last layer, count in the last part.
     """
     before = _kinds_before(model)
-    counts_of = [
-        tuple(end - start for start, end in zip(before[low], before[high], strict=True)) for low, high in parts
-    ]
+    counts = [tuple(end - start for start, end in zip(before[low], before[high], strict=True)) for low, high in parts]
     last = kind_of_entry(model)[-1]
-    counts_of[-1] = tuple(count + model.mtp_layers * (kind == last) for kind, count in enumerate(counts_of[-1]))
-    return counts_of
+    counts[-1] = tuple(count + model.mtp_layers * (kind == last) for kind, count in enumerate(counts[-1]))
+    return counts
 
 
 @lru_cache(maxsize=64)
