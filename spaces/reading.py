@@ -42,7 +42,7 @@ def descriptor_of(path: Path, flags: int) -> int:
     """Open a regular file and return its descriptor; a file opened for writing (``os.O_RDWR``) must not be a link.
 
     Raises:
-        RequestError: it is no regular file, or a link opened for writing.
+        RequestError: it is a directory, device or pipe, or a link with ``os.O_RDWR``.
         OSError: it cannot be opened.
     """
     if flags & os.O_RDWR and path.is_symlink():

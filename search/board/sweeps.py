@@ -139,7 +139,7 @@ def read_manifest(folder: Path) -> Mapping[str, Any]:
     Raises
     ------
     RequestError
-        It is no folder of a sweep.
+        The folder is not that of a sweep.
     """
     path = folder / MANIFEST
     with suppress(RequestError):

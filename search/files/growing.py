@@ -22,7 +22,7 @@ class GrowingFile:
     """An open file to which lines are appended.
 
     Raises:
-        RequestError: the path is no regular file.
+        RequestError: the path is not a regular file.
         OSError: the file cannot be opened.
     """
 

@@ -44,7 +44,7 @@ def read_records(path: Path, needed: Collection[str]) -> Iterator[tuple[Record, 
     """Yield the records of a file with the bytes of their lines; a last line that a crash cut short is skipped.
 
     Raises:
-        RequestError: the file cannot be read, or a line before the last is no record.
+        RequestError: the file cannot be read, or a line before the last is not a record.
     """
     with opened(path) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(LARGEST + 1), b""), start=1):
@@ -88,7 +88,7 @@ class Journal:
     """An open file of records with the fields ``needed``; ``records`` has its content at opening.
 
     Raises:
-        RequestError: the path is no regular file, or a line before the last is no record.
+        RequestError: the path is not a regular file, or a line before the last is not a record.
         OSError: the file cannot be opened.
     """
 

@@ -34,7 +34,7 @@ class StudyFile(BaseJournalBackend):
         Raises
         ------
         OSError
-            The file was removed, or one of its lines is no record.
+            The file was removed, or one of its lines is not a record.
         """
         if log_number_from < self._number:
             self._number = self._offset = 0

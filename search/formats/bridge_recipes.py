@@ -26,7 +26,7 @@ RENAMED = {
     "global_batch_size": "train.global_batch_size",
     "use_megatron_fsdp": "ddp.use_megatron_fsdp",
 }
-"""Fields of a preset that are no fields of the model; ``sequence_parallel`` follows from tp."""
+"""Fields of a preset that the model does not have; ``sequence_parallel`` follows from tp."""
 SHARDED = {"optimizer.use_distributed_optimizer": True}
 COMMON: Mapping[str, Mapping[str, Any]] = {
     "_pretrain_common": {"train.micro_batch_size": 2, "train.global_batch_size": 32, **SHARDED},

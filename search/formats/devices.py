@@ -38,7 +38,7 @@ def replicas(world: World, model_parallel: int, *, what: str, source: str, least
     Raises
     ------
     RequestError
-        The user's number of GPUs is no multiple.
+        The user's number of GPUs is not a multiple.
     """
     fewest = f"dp={least}, the fewest for its experts" if least > 1 else "dp=1"
     if world.devices is None:

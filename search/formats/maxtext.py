@@ -87,7 +87,7 @@ LIMITS = (
     ),
     Limit(
         broken=lambda launch: _model(launch.model) is None,
-        reason=lambda launch: f"it has no {launch.model.name}, and models that it has not must be plain dense decoders",
+        reason=lambda launch: f"it has no {launch.model.name}; a model outside its list must be a plain dense decoder",
         fix=None,
     ),
     no_zero(1, "parameters are sharded along fsdp (zero=3) or not at all", 3),

@@ -146,7 +146,7 @@ class LaunchSettings:
         Raises
         ------
         RequestError
-            The value is no boolean.
+            The value is not a boolean.
         """
         if self.bare_flags and _VARIABLES.fullmatch(str(self.raw(*names))):
             return True

@@ -30,7 +30,7 @@ def simulate_graph_tree(
     """Simulate the tree of a file; return its row, its step and its facts. ``contention``: see ``simulate_plan``.
 
     Raises:
-        RequestError: the file is no tree or the tree is wrong; the message has file, line and path of the node.
+        RequestError: the file is not a tree or the tree is wrong; the message has file, line and path of the node.
     """
     root, document = read_tree(path)
     plan = _plan(setting, root, document)

@@ -88,7 +88,7 @@ def graph_cluster(text: str) -> Cluster:
     Raises
     ------
     RequestError
-        The text is none of them.
+        The text names neither a cluster nor a file of one.
     """
     path = Path(text)
     if path.suffix.lower() == ".plat" and path.is_file():

@@ -106,7 +106,7 @@ class ModelKind(Protocol[C]):
         Raises
         ------
         RequestError
-            The text is no strategy.
+            The text is not a strategy.
         """
 
     def broken(self, context: C, strategy: AnyStrategy) -> Sequence[str]:

@@ -25,7 +25,7 @@ def document_tokens(text: str, seq_len: int) -> float:
     Raises
     ------
     RequestError
-        The text is neither, or a line is no length.
+        The text is neither, or a line is not a length.
     """
     if re.fullmatch(r"[0-9.]+[kKmM]?", text.strip()):
         tokens = float(parse_count(text))
@@ -80,7 +80,7 @@ def batch_of(text: "str | int | PerDevice", seq_len: int | None = None) -> "int 
     Raises
     ------
     RequestError
-        The text has none of these forms, or the tokens are no whole number of sequences.
+        The text has none of these forms, or the tokens are not a whole number of sequences.
     """
     from forerun.spaces.opgraph.batch import parse_batch
 

@@ -16,7 +16,7 @@ def parse_until(text: str, now: datetime | None = None) -> float:
     Raises
     ------
     RequestError
-        The text is no time, or the time is past.
+        The text is not a time, or the time is past.
     """
     now = datetime.now() if now is None else now
     try:

@@ -186,7 +186,7 @@ def operator_change(text: str) -> "OperatorChange":
     try:
         if not (equals and operators):
             raise ValueError
-        if value[:1] in "+-" and value[-1:].isalpha():  # a bare -1 is no factor
+        if value[:1] in "+-" and value[-1:].isalpha():  # a bare -1 is not a factor
             delay_s = parse_seconds(value[1:]) * (-1 if value[0] == "-" else 1)
             return OperatorChange(operators=operators, rank=rank, delay_s=delay_s)
         if not 0 <= (factor := float(value)) <= 1e6:

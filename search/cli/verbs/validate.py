@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Map the rows, predict them, and report.
 
     Raises:
-        RequestError: a file is no table of runs, a column is unknown, or no row can be predicted.
+        RequestError: a file is not a table of runs, a column is unknown, or no row can be predicted.
     """
     runs = load_runs(args.files, graphs=True)
     if not runs.runs:

@@ -69,7 +69,7 @@ class StoredSampler(Sampler):
         Raises
         ------
         RequestError
-            The value of a trial is no finite number.
+            The value of a trial is not a finite number.
         """
         fitting = []
         for trial in self._study.get_trials(deepcopy=False):

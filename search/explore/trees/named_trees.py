@@ -44,7 +44,7 @@ def read_legal_tree(setting: Setting, path: Path) -> TreeStrategies:
     """Return the tree of a file after checking its legality in a setting.
 
     Raises:
-        RequestError: the file is no tree or the tree is illegal; the message has file, line and path of the node.
+        RequestError: the file is not a tree or the tree is illegal; the message has file, line and path of the node.
     """
     root, document = read_tree(path)
     try:

@@ -19,7 +19,7 @@ _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 LAG = 2
 """Most steps by which a rank's lines follow those of another."""
 LONGEST_S = 1e6
-"""Longest plausible step: larger numbers are no step times."""
+"""Longest plausible step: larger numbers are not step times."""
 
 
 @dataclass(frozen=True, slots=True)

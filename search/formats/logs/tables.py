@@ -44,7 +44,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def rows_of(text: str) -> Rows | None:
-    """Read a table; None if the text is no table."""
+    """Read a table; None if the text is not a table."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return None

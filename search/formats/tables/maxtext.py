@@ -127,7 +127,7 @@ def batch(facts: LaunchFacts) -> None:
     Raises
     ------
     RequestError
-        The value is no number, or microbatches have no whole number of sequences.
+        The value is not a number, or microbatches do not have a whole number of sequences.
     """
     settings, name = facts.settings, facts.source.name
     each = settings.raw("per_device_batch_size")

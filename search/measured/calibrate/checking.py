@@ -39,7 +39,7 @@ def profiled_runs(runs: Sequence[MeasuredRun], path: Path) -> tuple[MeasuredRun,
     """Return runs with the measurements of a profile of their device; other runs are unchanged.
 
     Raises:
-        RequestError: the file is no profile, or no run is of its device.
+        RequestError: the file is not a profile, or no run is of its device.
     """
     profile, known = read_profile(path), dict[int, Context]()
     for run in runs:

@@ -148,7 +148,7 @@ def read_calibration(path: Path) -> Calibration:
     """Read a calibration that ``forerun calibrate`` wrote.
 
     Raises:
-        RequestError: the file cannot be read, is no calibration, or was made with another version of the cost model.
+        RequestError: the file cannot be read, is not a calibration, or was made with another version of the cost model.
     """
     from forerun.search.measured.calibrate.schema import (
         CalibrationDocument,  # imports pydantic, which writing does not need
@@ -171,7 +171,7 @@ def read_runs(path: Path) -> tuple[Mapping[str, str], ...]:
     """Return the cells of the runs of a calibration, of any version.
 
     Raises:
-        RequestError: the file cannot be read or is no calibration.
+        RequestError: the file cannot be read or is not a calibration.
     """
     from forerun.search.measured.calibrate.schema import AnyCalibration
 

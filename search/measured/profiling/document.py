@@ -157,7 +157,7 @@ def read_profile(path: Path) -> Profile:
     """Read a profile that ``forerun profile`` wrote.
 
     Raises:
-        RequestError: the file cannot be read or is no profile.
+        RequestError: the file cannot be read or is not a profile.
     """
     from pydantic import BaseModel, ConfigDict
 

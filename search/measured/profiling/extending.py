@@ -13,7 +13,7 @@ def profile_to_extend(path: Path, device: str) -> Profile | None:
     """Return the profile of a file, None if the file does not exist.
 
     Raises:
-        RequestError: the file is no profile, or the profile is of another device.
+        RequestError: the file is not a profile, or the profile is of another device.
     """
     if not path.exists():
         return None

@@ -34,7 +34,7 @@ def number(row: TableRow, column: str) -> float | None:
     """Return a cell as a number, None if blank.
 
     Raises:
-        Skip: the cell is no finite number.
+        Skip: the cell is not a finite number.
     """
     text = row[column]
     if not text:
@@ -52,7 +52,7 @@ def integer(row: TableRow, column: str) -> int | None:
     """Return a cell as a whole number, None if blank.
 
     Raises:
-        Skip: the cell is no whole number.
+        Skip: the cell is not a whole number.
     """
     value = number(row, column)
     if value is None:

@@ -166,7 +166,7 @@ def read_rows(paths: Sequence[Path]) -> list[TableRow]:
     """Return the rows of all files in order.
 
     Raises:
-        RequestError: a file cannot be read, is no table of runs, or names a run twice.
+        RequestError: a file cannot be read, is not a table of runs, or names a run twice.
     """
     rows: list[TableRow] = []
     seen: dict[str, TableRow] = {}
@@ -258,7 +258,7 @@ def _check(row: TableRow) -> None:
 
 
 def _number_below(text: str, most: float) -> bool:
-    """Whether a text is no number above the limit; texts that are no numbers are reported when they are read."""
+    """Whether a number is below ``most``; True for other texts, which are reported when they are read."""
     try:
         return float(text.replace(",", "").replace("_", "")) < most
     except ValueError:
@@ -269,7 +269,7 @@ def measured(row: TableRow, column: str) -> float | None:
     """Return a measured number, None if blank.
 
     Raises:
-        RequestError: the cell is no finite number of zero or more.
+        RequestError: the cell is not a finite number of zero or more.
     """
     text = row[column]
     if not text:

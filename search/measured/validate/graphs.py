@@ -75,7 +75,7 @@ def split_of(row: TableRow, context: GraphContext) -> Split:
     """Return the split of a row.
 
     Raises:
-        Skip: the text is no split, breaks a law, or needs another number of GPUs than the row's.
+        Skip: the text is not a split, breaks a law, or needs another number of GPUs than the row's.
     """
     gpus = integer(row, "gpus") or 1
     try:

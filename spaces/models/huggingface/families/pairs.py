@@ -33,7 +33,7 @@ def _decoders() -> Mapping[str, Reader]:
 
 
 _WITHOUT_POOLER = {**IMAGE_ENCODERS, **AUDIO_ENCODERS}
-"""Encoders that are no plain stack, which alone has a pooler."""
+"""Encoders without a pooler: only plain stacks have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
