@@ -44,8 +44,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     """Return up to ``count`` names of ``known`` that ``name`` may mean.
 
-    Names that differ only in case and punctuation come first, followed by typing errors, names that contain or are
-    contained in ``name`` (``h100`` in ``dgx-h100``), and similar spellings.
+    Names that differ only in case and punctuation come first, followed by names that share all numbered parts
+    (``hgx-h100`` and ``dgx-h100``), typing errors, names that contain or are contained in ``name`` (``h100`` in
+    ``dgx-h100``), and similar spellings.
     """
     choices = sorted(known)
     word = _letters(name)
@@ -56,11 +57,17 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     parts = [choice for choice in choices if word in re.split("[^a-z0-9]+", choice.lower()) or _holds(word, choice)]
     similar = difflib.get_close_matches(name.lower(), choices, n=count, cutoff=0.65)
     parts.sort(key=lambda choice: (choice not in similar, len(choice)))
-    return same or list(dict.fromkeys([*slips, *parts, *similar]))[:count]
+    numbered = [choice for choice in similar if _numbers(name) and _numbers(name) <= _numbers(choice)]
+    return same or list(dict.fromkeys([*numbered, *slips, *parts, *similar]))[:count]
 
 
 def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
+
+
+def _numbers(name: str) -> set[str]:
+    """Return the parts of a name that contain a digit: ``h100`` of ``dgx-h100``."""
+    return {part for part in re.split("[^a-z0-9]+", name.lower()) if any(map(str.isdigit, part))}
 
 
 def _holds(word: str, choice: str) -> bool:

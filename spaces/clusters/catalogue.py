@@ -29,8 +29,11 @@ def load_cluster(name: str) -> Cluster:
     """Return the catalogued cluster called ``name``.
 
     Raises:
-        RequestError: the cluster does not exist; the message names the nearest ones.
+        RequestError: the cluster does not exist; the message names the nearest ones, or those of a device's name.
     """
+    if name in device_names() and name not in cluster_names():
+        near = ", ".join(cluster for cluster in cluster_names() if load_cluster(cluster).device.name == name)
+        raise RequestError(f"{name} is a device; clusters of it: {near or 'none in the catalogue'}")
     built = cluster_from_mapping(read_entry("clusters", name, "cluster"), name=name)
     return replace(built, catalogued=True, cautions=())
 

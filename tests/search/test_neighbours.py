@@ -114,6 +114,15 @@ def test_explanation_orders_changes(make_setting: Callable[..., Setting]) -> Non
     assert all(c.row.peak_memory_gib < explanation.row.peak_memory_gib for c in explanation.saving_memory())
 
 
+def test_a_row_that_does_not_fit_is_helped_by_what_needs_no_more_memory(make_setting: Callable[..., Setting]) -> None:
+    setting = make_setting(gpus=None)
+    explanation = explain_strategy(setting.context, legal_strategy(setting, "tp8 pp1 dp2 mbs32 sp"))
+
+    helping = explanation.helping()
+    assert not explanation.row.fits and "+with=tp-comm-overlap" in [change.words for change in helping]
+    assert all(c.row.fits or c.row.peak_memory_gib <= explanation.row.peak_memory_gib for c in helping)
+
+
 def test_why_names_what_bounds_and_what_the_runner_up_loses(make_setting: Callable[..., Setting]) -> None:
     setting = make_setting(gpus=None)
     texts = ("tp1 pp1 dp16 mbs1 zero1", "tp1 pp1 dp16 mbs1 zero1 recompute=full")

@@ -17,6 +17,17 @@ def test_a_cluster_is_found_by_its_device_and_by_its_spelling(name: str, first: 
         load_cluster(name)
 
 
+def test_a_device_in_place_of_a_cluster_is_answered_with_its_clusters() -> None:
+    with pytest.raises(RequestError, match=r"h100-sxm is a device; clusters of it: .*dgx-h100"):
+        load_cluster("h100-sxm")
+    assert load_cluster("gb200-nvl72").device.name == "gb200-nvl72"
+
+
+@pytest.mark.parametrize(("name", "first"), [("hgx-h100", "dgx-h100"), ("hgx-b200", "dgx-b200")])
+def test_a_name_with_the_same_numbered_part_is_nearest(name: str, first: str) -> None:
+    assert nearest(name, cluster_names())[0] == first
+
+
 def test_a_slip_of_the_pen_goes_before_a_part() -> None:
     assert nearest("device_per_node", ["device", "devices_per_node", "name"])[0] == "devices_per_node"
 

@@ -125,8 +125,10 @@ class Explanation:
         return f"{self.row._repr_html_()}<p>{html.escape(self.text)}</p>{''.join(tables)}"
 
     def helping(self, count: int = 3) -> tuple[ScoredChange, ...]:
-        """Return the feasible changes with the largest gains, best first."""
-        return tuple(change for change in self.changes if change.row.fits and change.added_s < 0)[:count]
+        """Return the changes with the largest gains that fit, or need no more memory than this row, best first."""
+        peak_gib = self.row.peak_memory_gib
+        fitting = (change for change in self.changes if change.row.fits or change.row.peak_memory_gib <= peak_gib)
+        return tuple(change for change in fitting if change.added_s < 0)[:count]
 
     def hurting(self, count: int = 3) -> tuple[ScoredChange, ...]:
         """Return the changes with the largest losses, worst first."""

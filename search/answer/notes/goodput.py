@@ -41,7 +41,7 @@ def goodput_note(setting: Setting[AnyContext], rows: Sequence[AnyRow], search: N
         for name in ("recovery", "lost_work", "checkpoints", "waiting_for_nodes")
         if (share := goodput[name]) and share >= 0.0005
     )
-    days = f"; {goodput['train_days']:,.1f} days instead of {row.train_days:,.1f}" if row.train_days is not None else ""
+    days = f"; {goodput['train_days']:,.1f} days with failures" if row.train_days is not None else ""
     usd = f", {goodput['train_cost_usd']:,.0f} USD" if "train_cost_usd" in goodput else ""
     energy = f", {goodput['train_mwh']:,.1f} MWh of the GPUs" if "train_mwh" in goodput else ""
     between, every_s = goodput.get("between_failures_s"), goodput["checkpoint_interval_s"]

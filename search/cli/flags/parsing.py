@@ -161,10 +161,15 @@ class Words:
                 read = [_read(flag, text) for text in taken]
                 values[flag.dest] = read if flag.is_list else read[0]
         if arguments:
-            raise RequestError(f"unexpected argument {quoted(arguments[0])}; {self.see}")
+            missing = self._missing(values)
+            hint = f"did you mean {missing[0].name} {quoted(arguments[0])}?" if missing else self.see
+            raise RequestError(f"unexpected argument {quoted(arguments[0])}; {hint}")
+
+    def _missing(self, values: Mapping[str, Any]) -> list[Flag]:
+        return [flag for flag in self.flags if flag.required and flag.dest not in values]
 
     def _require(self, values: Mapping[str, Any]) -> None:
-        missing = [flag for flag in self.flags if flag.required and flag.dest not in values]
+        missing = self._missing(values)
         if not missing:
             return
         names = " and ".join(flag.label for flag in missing)
