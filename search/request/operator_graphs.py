@@ -37,7 +37,7 @@ class OperatorGraphs:
     name = "an operator graph"
     framework = DEFAULT_PROFILE
     chunk = 4096
-    first = 2048
+    first = 8192
 
     def model(self, name: str) -> GraphModel:
         return resolve_graph_model(name, allow_generic=True)[0]

@@ -42,6 +42,12 @@ class Candidates:
         columns = {field.name: getattr(self, field.name)[rows] for field in fields(self) if field.name != "splits"}
         return replace(self, splits=tuple(self.splits[row] for row in rows), **columns)
 
+    def distinct(self, *columns: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the first row of every distinct combination of ``columns``, and the combination of every row."""
+        keys = np.stack(columns, axis=1)
+        _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        return first, which.reshape(-1)
+
     def is_mode(self, mode: Mode) -> NDArray[np.bool_]:
         """Rows of one mode."""
         return np.asarray(self.mode_N == mode)

@@ -118,7 +118,8 @@ def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
 def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
     """Seconds in which the busiest device sends to its neighbours for each distinct operator, of shape [rows, U]."""
     layers, cluster, staged = context.layers, context.cluster, context.profile.staged_bytes_per_s
-    sizes_RAU = _border_bytes(context, c, rows)
+    windows = np.flatnonzero(layers.halo_UA.any(axis=1))
+    sizes_RAU = _border_bytes(context, c, rows)[:, :, windows]
     ways_of_rows = [halo_ways(cluster.levels, c.splits[row].replicas, _grid(c.splits[row])) for row in rows]
     sent = [
         (place, number, *way, *messages)
@@ -134,11 +135,13 @@ def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
         took_MU = 2 * size_MU / staged  # sent, then received
     else:
         took_MU = np.where(size_MU > 0, sent_s(cluster, size_MU, table[:, 2:3], table[:, 3:4]), 0.0)
-    patterns = np.zeros((sum(map(len, ways_of_rows)), len(layers.distinct)))
+    patterns = np.zeros((sum(map(len, ways_of_rows)), len(windows)))
     np.add.at(patterns, pattern_M, took_MU)
-    slowest = np.zeros((len(rows), len(layers.distinct)))
+    slowest = np.zeros((len(rows), len(windows)))
     np.maximum.at(slowest, np.repeat(np.arange(len(rows)), [len(ways) for ways in ways_of_rows]), patterns)
-    return slowest
+    seconds = np.zeros((len(rows), len(layers.distinct)))
+    seconds[:, windows] = slowest
+    return seconds
 
 
 def _grid(split: Split) -> tuple[int, ...]:

@@ -1,14 +1,14 @@
-"""Gradients that replicas exchange once per step, and the update of parameters."""
+"""Gradients that replicas exchange once per step."""
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.groups import part_strides, per_shape, replica_strides
 from forerun.simulator.opgraph.layers import Floats, added
-from forerun.simulator.opgraph.memory import Held
 from forerun.simulator.opgraph.messages import (
     Filling,
     Messages,
@@ -27,48 +27,73 @@ _LEAST_S = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaMessages:
+    """Gradients of one replica: its ``buckets``, and the seconds of the backward pass that can hide their exchange.
+
+    ``backward_N``: all of them; ``moved_N``: exchange between the parts of the replica; ``bytes_N``: of all gradients.
+    """
+
+    buckets: Messages
+    backward_N: Floats
+    moved_N: Floats
+    bytes_N: Floats
+
+    def take(self, rows: NDArray[np.intp]) -> "ReplicaMessages":
+        """Return some rows, in the order given."""
+        buckets = Messages(bytes_NB=self.buckets.bytes_NB[rows], ready_NB=self.buckets.ready_NB[rows])
+        backward, moved, size = (one[rows] for one in (self.backward_N, self.moved_N, self.bytes_N))
+        return ReplicaMessages(buckets=buckets, backward_N=backward, moved_N=moved, bytes_N=size)
+
+
+def replica_messages(context: GraphContext, c: Candidates, passes_NL: Floats, moved_NL: Floats) -> ReplicaMessages:
+    """Return the gradients of every row's replica.
+
+    ``passes_NL``, ``moved_NL``: seconds of the backward pass, by operator: computation of a device, and exchange
+    between the parts of a replica.
+    """
+    backward_NL, sizes_NL = passes_NL + moved_NL, exchanged_bytes(context, c)
+    return ReplicaMessages(
+        buckets=fill(Filling.of(context.profile), sizes_NL, backward_NL),
+        backward_N=added(backward_NL),
+        moved_N=added(moved_NL),
+        bytes_N=added(sizes_NL),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """Exchange of gradients and update, in seconds.
+    """Exchange of gradients between replicas, in seconds.
 
     ``whole_s``: the exchange, with the rendezvous of nodes; ``exposed_s``: its exposed part, and the time that its
-    launches take from computation; ``straggler_wait_s``: wait for the slowest device; ``update_s``: optimizer.
+    launches take from computation; ``straggler_wait_s``: wait for the slowest device.
     """
 
     whole_s: Floats
     exposed_s: Floats
     straggler_wait_s: Floats
-    update_s: Floats
 
 
-def gradients(
-    context: GraphContext, c: Candidates, held: Held, passes_NL: Floats, moved_NL: Floats, busy_N: Floats
-) -> Gradients:
-    """Return exchange, straggler wait and update of every row.
-
-    ``passes_NL``, ``moved_NL``: seconds of the backward pass, by operator, that can hide the exchange: computation of a
-    device, and exchange between the parts of a replica. ``busy_N``: all computation of a step.
-    """
-    backward_NL = passes_NL + moved_NL
-    profile = context.profile
+def gradients(context: GraphContext, c: Candidates, replica: ReplicaMessages, busy_N: Floats) -> Gradients:
+    """Return the exchange of the gradients of every row's replicas; ``busy_N``: all computation of a step."""
+    profile, messages = context.profile, replica.buckets
     spatial = c.is_mode(Mode.SPATIAL)
     ranks = c.replicas_N * np.where(spatial, c.parts_N, 1.0)
     spacing = np.where(spatial, 1.0, c.parts_N)
     stride = np.where(spatial, 1.0, replica_strides(context.cluster.levels, c))
-    sizes = exchanged_bytes(context, c)
-    messages = fill(Filling.of(profile), sizes, backward_NL)
     wire = wire_s(context, messages, ranks, stride)
     pace = np.where(spatial, 1.0, per_shape(c, lambda *shape: simultaneous_pace(context.cluster, *shape, across=True)))
     if np.any(pace != 1.0):
         latency = messages.sent_NB * reduce_s(context.cluster, np.ones(len(c)), ranks, stride, 1.0)[:, None]
         wire = at_pace(pace[:, None], wire, latency)
-    exchange_s, shown = hidden_exchange_s(context, messages, wire, added(backward_NL), ranks, stride)
+    launch_s = reduce_s(context.cluster, np.ones(len(c)), ranks, stride, profile.gradient_share)
+    exchange_s, shown = hidden_exchange_s(context, messages, wire, replica.backward_N, launch_s)
     # Parts on several nodes exchange over the ports of gradients: exchange hidden under theirs lengthens them.
     away = ~spatial & (c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node)
-    under_moves = added(moved_NL) / np.maximum(added(backward_NL), _LEAST_S)
+    under_moves = replica.moved_N / np.maximum(replica.backward_N, _LEAST_S)
     shown = np.where(away, shown + under_moves * (exchange_s - shown), shown)
     if profile.staged_bytes_per_s is not None:
         # Parts of an image sum their gradients through host memory, like borders, to one of them and back.
-        local = np.where(spatial & (c.parts_N > 1), 2.0 * added(sizes) / profile.staged_bytes_per_s, 0.0)
+        local = np.where(spatial & (c.parts_N > 1), 2.0 * replica.bytes_N / profile.staged_bytes_per_s, 0.0)
         exchange_s, shown = exchange_s + local, shown + local
     # The groups of a hybrid split use their common ports in turn.
     groups = np.where(c.is_mode(Mode.DATA), 1.0, np.minimum(c.parts_N, context.cluster.devices_per_node))
@@ -78,7 +103,6 @@ def gradients(
         whole_s=np.where(several, exchange_s, 0.0) + rendezvous,
         exposed_s=np.where(several, shown, 0.0) + rendezvous,
         straggler_wait_s=straggler_wait_s(profile, busy_N, c.devices_N),
-        update_s=context.update_s(held.dense_N),
     )
 
 
@@ -95,12 +119,14 @@ def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N:
 
 
 def hidden_exchange_s(
-    context: GraphContext, messages: Messages, wire_NB: Floats, backward_N: Floats, ranks_N: Floats, stride_N: Floats
+    context: GraphContext, messages: Messages, wire_NB: Floats, backward_N: Floats, launch_N: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of the buckets' exchange, and the part that ``backward_N`` seconds do not hide."""
+    """Return the seconds of the buckets' exchange, and the part that ``backward_N`` seconds do not hide.
+
+    ``launch_N``: seconds of an exchange without data.
+    """
     profile = context.profile
-    launch_s = reduce_s(context.cluster, np.ones(len(ranks_N)), ranks_N, stride_N, profile.gradient_share)
-    shown = exposed_s(messages, wire_NB, profile.blocked_share * launch_s, backward_N, context.cluster.overlap)
+    shown = exposed_s(messages, wire_NB, profile.blocked_share * launch_N, backward_N, context.cluster.overlap)
     exchange_s = added(wire_NB)
     return exchange_s, profile.overlap * shown + (1.0 - profile.overlap) * exchange_s
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import Candidates, candidates_of
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
@@ -16,7 +17,7 @@ from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.split import Mode, Split
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Held:
     """Parameters and activations of the fullest device of every row.
 
@@ -32,9 +33,13 @@ class Held:
     kept_N: Floats
     beyond_N: Floats
 
+    def take(self, rows: NDArray[np.intp]) -> "Held":
+        """Return some rows, in the order given."""
+        return Held(*(getattr(self, field.name)[rows] for field in fields(self)))
 
-def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) -> Held:
-    """Return the memory of the fullest device of every row; ``stages``: the fullest stage of pipeline rows."""
+
+def held_by(context: GraphContext, c: Candidates) -> Held:
+    """Return the memory of the fullest device of every row; none is a pipeline."""
     known: dict[tuple[object, ...], SplitFootprint] = {}
     rows: list[SplitFootprint] = []
     for split in c.splits:
@@ -42,8 +47,7 @@ def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) ->
         replicas = split.replicas if split.mixed or split.spread else 1
         key = (split.mode, split.parts, split.grid, replicas, split.mixed, split.spread)
         if key not in known:
-            alone = Split() if split.mode is Mode.PIPELINE else replace(split, segments=1, replicas=replicas)
-            known[key] = split_footprint(context.model, alone)
+            known[key] = split_footprint(context.model, replace(split, segments=1, replicas=replicas))
         rows.append(known[key])
     tables = [table for table in context.model.tables if context.sparse(table)]
     looked_up = np.sum([context.sent_elements(table, c.batch_N) for table in tables], axis=0) if tables else 0.0
@@ -51,18 +55,13 @@ def held_by(context: GraphContext, c: Candidates, stages: Held | None = None) ->
         np.array([float(sum(table.parameters for table in row.tables if context.sparse(table) == one)) for row in rows])
         for one in (False, True)
     )
-    flat = Held(
+    return Held(
         dense_N=np.array([row.dense for row in rows]) + dense_of_tables,
         tables_N=sparse,
         rows_N=np.where(~c.spread_N & (c.replicas_N > 1), looked_up, 0.0),
         kept_N=np.array([row.kept for row in rows]),
         beyond_N=np.array([row.beyond for row in rows]),
     )
-    if stages is None:
-        return flat
-    pipeline = c.is_mode(Mode.PIPELINE)
-    names = [field.name for field in fields(Held)]
-    return Held(**{name: np.where(pipeline, getattr(stages, name), getattr(flat, name)) for name in names})
 
 
 RESERVE_BYTES = 0.8 * 2.0**30

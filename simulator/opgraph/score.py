@@ -1,6 +1,6 @@
 """Step time with its phases, and memory, of many splits of an operator graph."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,14 @@ from forerun.simulator.opgraph.candidates import Candidates, candidates_of
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GraphContext, own_input_s, stored_input_s
 from forerun.simulator.opgraph.dealing import fullest_tables
-from forerun.simulator.opgraph.exchange import Exchange, exchanges, tails
-from forerun.simulator.opgraph.gradients import Gradients, gradients
+from forerun.simulator.opgraph.exchange import exchanges, tails
+from forerun.simulator.opgraph.gradients import gradients, replica_messages
+from forerun.simulator.opgraph.groups import per_shape
 from forerun.simulator.opgraph.layers import Floats, added
-from forerun.simulator.opgraph.memory import RESERVE_BYTES, graph_memory, held_by, peak_bytes
-from forerun.simulator.opgraph.stages import Stages, pipeline_stages
-from forerun.simulator.score_table import ScoreTable
+from forerun.simulator.opgraph.memory import RESERVE_BYTES, Held, graph_memory, held_by, peak_bytes
+from forerun.simulator.opgraph.shared_ports import distinct_places
+from forerun.simulator.opgraph.stages import cuts_of, pipeline_stages
+from forerun.simulator.score_table import ScoreTable, joined
 from forerun.spaces.opgraph import Kind
 from forerun.spaces.opgraph.split import Mode, Split
 
@@ -36,6 +38,9 @@ PHASES = (
 ``p2p`` communication between layers, ``gradient`` the exposed exchange, ``straggler wait`` the wait for the slowest
 device, ``input`` the additional time of loading."""
 
+AT_ONCE = 1 << 18
+"""Operators of distinct cuts and replicas that are costed at once, 2 MiB an array."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitScores(ScoreTable):
@@ -55,55 +60,102 @@ class SplitScores(ScoreTable):
 def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequence[int]) -> SplitScores:
     """Score ``splits``, each with its global batch, without a check of laws (``limits.broken_laws``)."""
     c = candidates_of(splits, batches)
-    tail = tails(context, c)
-    stages = pipeline_stages(context, c)
-    moved = exchanges(context, c, tail)
-    forward_NL, backward_NL, repeated_s = _device_s(context, c, tail)
-    host = _host_s(context, c, moved)
-    device = added(forward_NL + backward_NL) * c.segments_N
-    forward_NL, backward_NL = context.paced(forward_NL, backward_NL, host / c.segments_N)
     pipeline = c.is_mode(Mode.PIPELINE)
-    memory_of = held_by(context, c, stages.fullest)
-    forward_s = np.where(pipeline, stages.forward_s, added(forward_NL) * c.segments_N)
-    backward_s = np.where(pipeline, stages.backward_s, added(backward_NL) * c.segments_N)
+    most = max(1, AT_ONCE // len(context.model.operators))
+    parts, places = list[SplitScores](), list[NDArray[np.intp]]()
+    for mask, distinct, scored in ((pipeline, cuts_of, _pipelines), (~pipeline, _replicas_of, _replicated)):
+        rows = np.flatnonzero(mask)
+        _, which = distinct(context, c.take(rows))
+        for low in range(0, int(which.max(initial=-1)) + 1, most):
+            places.append(rows[(which >= low) & (which < low + most)])
+            parts.append(scored(context, c.take(places[-1])))
+    scores = joined(parts, np.argsort(np.concatenate(places)))
+    assert isinstance(scores, SplitScores)
+    return scores
+
+
+def _pipelines(context: GraphContext, c: Candidates) -> SplitScores:
+    """Score pipelines of whole layers."""
+    stages = pipeline_stages(context, c)
+    phases = {
+        "forward": stages.forward_s,
+        "backward": stages.backward_s,
+        "p2p": stages.p2p_s,
+        "bubble": stages.bubble_s,
+        "gradient": stages.exposed_s,
+        "straggler wait": stages.straggler_wait_s,
+        "update": stages.update_s,
+    }
+    device_s, host_s = stages.forward_s + stages.backward_s, context.issued_s(c.segments_N)
+    return _scores(context, c, phases, stages.fullest, (stages.exchange_s, np.zeros(len(c)), device_s, host_s))
+
+
+def _replicated(context: GraphContext, c: Candidates) -> SplitScores:
+    """Score splits whose devices all compute the same operators."""
+    first, which = _replicas_of(context, c)
+    one = c.take(first)
+    tail = tails(context, one)
+    moved = exchanges(context, one, tail)
+    forward_KL, backward_KL, repeated_K = _device_s(context, one, tail)
+    host_K = context.issued_s(one.segments_N, moved.calls_N) + moved.pieces_N * context.profile.piece_host_s
+    device_K = added(forward_KL + backward_KL) * one.segments_N
+    forward_KL, backward_KL = context.paced(forward_KL, backward_KL, host_K / one.segments_N)
+    forward, backward = ((added(passes) * one.segments_N)[which] for passes in (forward_KL, backward_KL))
+    held = held_by(context, one).take(which)
     # Gradients are hidden by the backward pass of the last segment, including its exchange between parts.
-    exchanged = gradients(context, c, memory_of, backward_NL, moved.back_NL, forward_s + backward_s)
-    phases = _phases(forward_s, backward_s, moved, exchanged, stages)
+    messages = replica_messages(context, one, backward_KL, moved.back_NL).take(which)
+    exchanged = gradients(context, c, messages, forward + backward)
+    phases = {
+        "forward": forward,
+        "backward": backward,
+        "halo": moved.halo_s[which],
+        "collective": moved.collective_s[which],
+        "tail": moved.tail_s[which],
+        "gradient": exchanged.exposed_s,
+        "straggler wait": exchanged.straggler_wait_s,
+        "update": context.update_s(held.dense_N),
+    }
+    return _scores(
+        context, c, phases, held, (exchanged.whole_s, *(values[which] for values in (repeated_K, device_K, host_K)))
+    )
+
+
+def _replicas_of(context: GraphContext, c: Candidates) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first row of every distinct replica, and the replica of every row."""
+    # Replicas beyond those whose positions on the links repeat change only the exchange of gradients.
+    replicas = np.where(
+        c.mixed_N | c.spread_N, c.replicas_N, per_shape(c, lambda *shape: distinct_places(context.cluster, *shape))
+    )
+    columns = (c.mode_N, c.parts_N, *c.grid_NA.T, c.segments_N, c.local_N, replicas, c.mixed_N, c.spread_N)
+    return c.distinct(*columns, c.batch_N * bool(context.model.tables))
+
+
+def _scores(
+    context: GraphContext, c: Candidates, phases: Mapping[str, Floats], held: Held, seconds: Sequence[Floats]
+) -> SplitScores:
+    """Return scores of rows with all ``phases`` but loading.
+
+    ``seconds``: exchange of gradients, repeated work, computation of the device and of the host.
+    """
+    exchange_s, repeated_s, device_s, host_s = seconds
+    time_s = {name: phases.get(name, np.zeros(len(c))) for name in PHASES}
     # Samples load during the preceding step: only loading beyond its duration adds time.
-    phases["input"] = np.maximum(_loading_s(context, c) - np.asarray(sum(phases.values())), 0.0)
-    memory = graph_memory(context, c, memory_of)
+    time_s["input"] = np.maximum(_loading_s(context, c) - np.asarray(sum(time_s.values())), 0.0)
+    memory = graph_memory(context, c, held)
     peak = peak_bytes(memory)
     return SplitScores(
-        step_time_s=np.asarray(sum(phases.values())),
-        time_s=phases,
+        step_time_s=np.asarray(sum(time_s.values())),
+        time_s=time_s,
         peak_memory_bytes=peak,
         allocated_bytes=peak - RESERVE_BYTES,
         memory_bytes=memory,
         peak_stage=np.zeros(len(c), dtype=np.int64),
         fits=np.asarray(peak <= context.memory_limit_bytes),
-        hidden_s=np.maximum(np.where(pipeline, stages.exchange_s, exchanged.whole_s) - phases["gradient"], 0.0),
-        repeated_s=np.where(pipeline, 0.0, repeated_s),
-        device_s=np.where(pipeline, forward_s + backward_s, device),
-        host_s=host,
+        hidden_s=np.maximum(exchange_s - time_s["gradient"], 0.0),
+        repeated_s=repeated_s,
+        device_s=device_s,
+        host_s=host_s,
     )
-
-
-def _phases(
-    forward: Floats, backward: Floats, moved: Exchange, exchanged: Gradients, stages: Stages
-) -> dict[str, Floats]:
-    pipeline = stages.forward_s > 0
-    return {
-        "forward": forward,
-        "backward": backward,
-        "halo": moved.halo_s,
-        "collective": moved.collective_s,
-        "tail": moved.tail_s,
-        "p2p": stages.p2p_s,
-        "bubble": stages.bubble_s,
-        "gradient": np.where(pipeline, stages.exposed_s, exchanged.exposed_s),
-        "straggler wait": np.where(pipeline, stages.straggler_wait_s, exchanged.straggler_wait_s),
-        "update": np.where(pipeline, stages.update_s, exchanged.update_s),
-    }
 
 
 def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
@@ -150,20 +202,14 @@ def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Float
         table = c.spread_N[:, None] & layers.is_kind(Kind.EMBEDDING)
         forward = np.where(table, shares * everything.forward_KU[:, layers.kind_of_L], forward)
         backward = np.where(table, shares * everything.backward_KU[:, layers.kind_of_L], backward)
-    kept = np.where(c.is_mode(Mode.PIPELINE), 0.0, c.segments_N)
     repeated_s = added(np.where((repeated | unsplit) & (c.parts_N > 1)[:, None], forward + backward, 0.0))
-    return forward, backward, repeated_s * kept
+    return forward, backward, repeated_s * c.segments_N
 
 
 def _is_stored(context: GraphContext, devices: int) -> NDArray[np.bool_]:
     """Mark the tables of the fullest of some devices."""
     names = {table.name for table in fullest_tables(context.model, devices)}
     return np.array([operator.name in names for operator in context.model.operators])
-
-
-def _host_s(context: GraphContext, c: Candidates, moved: Exchange) -> Floats:
-    """Host seconds of a step: every operator and collective once per direction, and the pieces of gathered tensors."""
-    return context.issued_s(c.segments_N, moved.calls_N) + moved.pieces_N * context.profile.piece_host_s
 
 
 def _loading_s(context: GraphContext, c: Candidates) -> Floats:

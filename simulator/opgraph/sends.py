@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from forerun.simulator.layouts.price import crossing_senders, sent_s
+from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.groups import distinct_replicas
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.stage_cuts import Ints, StageCuts
@@ -119,20 +121,12 @@ class Sends:
         return replace(self, total_PS=np.zeros_like(self.total_PS), behind_E=self.free_E)
 
 
-def sends_of(
-    cluster: Cluster,
-    messages: StageMessages,
-    cut_P: Ints,
-    replicas_P: Ints,
-    parts_P: Ints,
-    *,
-    segment_P: Floats,
-    width: float,
-) -> Sends:
+def sends_of(context: GraphContext, c: Candidates, messages: StageMessages, cut_P: Ints) -> Sends:
     """Return the messages of pipelines; a stage sends messages in sequence, as they become ready.
 
-    ``cut_P``: cut of each pipeline; ``segment_P``: samples of a segment; ``width``: bytes of an element.
+    ``cut_P``: cut of each pipeline.
     """
+    replicas_P, parts_P = c.replicas_N.astype(np.int64), c.parts_N.astype(np.int64)
     counts = np.bincount(messages.cut_M, minlength=int(cut_P.max(initial=0)) + 1)
     most, pipelines = int(parts_P.max(initial=1)), len(cut_P)
     row = np.repeat(np.arange(pipelines), counts[cut_P])
@@ -145,7 +139,8 @@ def sends_of(
         return np.asarray(getattr(messages, name)[place])
 
     stage, reader, made, needs, pass_M = (column(f"{name}_M") for name in ("stage", "reader", "made", "needs", "pass"))
-    took = _took_s(cluster, replicas_P[row], parts_P[row], stage, reader, segment_P[row] * column("elements_M") * width)
+    size = c.local_N[row] * column("elements_M") * context.width
+    took = _took_s(context.cluster, replicas_P[row], parts_P[row], stage, reader, size)
     now_PS, total_PS = np.zeros((pipelines, most)), np.zeros((pipelines, most))
     end = np.zeros(len(row))
     for number in _numbers(row * most + stage):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.costs.collectives.groups import strides_of
 from forerun.simulator.events.step.traffic import ring_edges, ring_rate
-from forerun.simulator.opgraph.groups import stage_strides
+from forerun.simulator.opgraph.groups import distinct_replicas, stage_strides
 from forerun.simulator.opgraph.layers import Floats
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.clusters.spec import NETWORK_KINDS, ClusterSpec
@@ -91,6 +91,11 @@ def _coupled_rings(load_RS: Floats) -> Iterator[tuple[NDArray[np.intp], Floats]]
     for first in np.flatnonzero(np.bincount(first_S) > 1):
         members = np.flatnonzero(first_S == first)
         yield members, load_RS[crossed[:, members].any(axis=1)][:, members]
+
+
+def distinct_places(cluster: Cluster, replicas: int, parts: int) -> int:
+    """Return the number of replicas after which their positions on links and ports repeat, at most all of them."""
+    return max(distinct_replicas(cluster.levels, replicas, parts), _repeating_replicas(cluster, replicas, parts))
 
 
 def _repeating_replicas(cluster: Cluster, replicas: int, parts: int) -> int:

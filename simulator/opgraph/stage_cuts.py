@@ -3,10 +3,8 @@
 Shapes: C cuts of at most S stages; T stages of all cuts, in order; L operators; B gradient buckets.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +30,20 @@ class StageCuts:
     end_T: Ints
 
     @staticmethod
-    def at(starts: Sequence[Sequence[int]], operators: int) -> "StageCuts":
-        """Return the cuts with the first operators ``starts`` of every stage."""
-        counts = np.array([len(one) for one in starts], dtype=np.int64)
+    def at(first_CL: NDArray[np.bool_]) -> "StageCuts":
+        """Return the cuts whose stages begin at the marked operators."""
+        cut, start = np.nonzero(first_CL)
+        counts, operators = np.count_nonzero(first_CL, axis=1), first_CL.shape[1]
         first = np.cumsum(counts) - counts
+        place = np.arange(len(cut)) - first[cut]
+        following = np.append(start[1:], operators)
         return StageCuts(
             operators=operators,
             first_C=first,
-            cut_T=np.repeat(np.arange(len(starts)), counts),
-            place_T=np.arange(int(counts.sum())) - np.repeat(first, counts),
-            start_T=np.array([start for one in starts for start in one], dtype=np.int64),
-            end_T=np.array([end for one in starts for end in (*one[1:], operators)], dtype=np.int64),
+            cut_T=cut,
+            place_T=place,
+            start_T=start,
+            end_T=np.where(place == counts[cut] - 1, operators, following),
         )
 
     @property
@@ -113,24 +114,23 @@ class StageCosts:
     beyond_T: Floats
 
 
-def stage_starts(context: GraphContext, forward_L: Floats, backward_L: Floats, parts: int) -> tuple[int, ...]:
-    """Return the first operator of every stage, such that the slowest is fastest.
+def stage_starts(context: GraphContext, forward_CL: Floats, backward_CL: Floats, parts_C: Floats) -> NDArray[np.bool_]:
+    """Mark the first operator of every stage, such that the slowest is fastest.
 
     No operator runs faster than its launch.
     """
     host = context.profile.operator_host_s
-    return balanced_cuts(np.maximum(forward_L, host) + np.maximum(backward_L, host), parts)
+    return balanced_cuts(np.maximum(forward_CL, host) + np.maximum(backward_CL, host), parts_C)
 
 
 def stage_costs(
-    context: GraphContext, forward_CL: Floats, backward_CL: Floats, sizes_CL: Floats, parts_C: Sequence[int]
+    context: GraphContext, forward_CL: Floats, backward_CL: Floats, sizes_CL: Floats, parts_C: Floats
 ) -> StageCosts:
     """Cut operators with the given device seconds into ``parts_C`` stages, and return the costs of the stages.
 
     ``sizes_CL``: exchanged bytes of gradients.
     """
-    starts = [stage_starts(context, *one) for one in zip(forward_CL, backward_CL, parts_C, strict=True)]
-    layers, cuts = context.layers, StageCuts.at(starts, forward_CL.shape[1])
+    layers, cuts = context.layers, StageCuts.at(stage_starts(context, forward_CL, backward_CL, parts_C))
     # Hosts and exchanges of stages do not wait for each other.
     forward, backward, hiding, buckets = _paced(context, cuts, forward_CL, backward_CL, sizes_CL)
     everything = layers.per_operator("parameters")
@@ -189,37 +189,55 @@ ROUNDING = 1e-12
 """Share by which a run may exceed a bound: sums of seconds are rounded."""
 
 
-def balanced_cuts(seconds_L: Floats, parts: int) -> tuple[int, ...]:
-    """Cut operators into runs with the shortest possible longest run, and return the first operator of each.
+def balanced_cuts(seconds_CL: Floats, parts_C: Floats) -> NDArray[np.bool_]:
+    """Cut operators into runs with the shortest possible longest run, and mark the first operator of each, [C, L].
 
-    The number of runs is ``parts``, or the number of operators where this is smaller. Bisection over the longest run:
+    The number of runs is ``parts_C``, or the number of operators where this is smaller. Bisection over the longest run:
     each trial fills runs greedily and moves its bound to the nearest value at which another trial would differ. Where
     fewer runs suffice, the runs with most operators are divided in two.
     """
-    total = [0.0, *map(float, np.cumsum(seconds_L))]
-    low = max(float(seconds_L.max()), total[-1] / parts)
-    high = min(low + float(seconds_L.max()), total[-1])  # every run but the last fills at least ``low``
-    while high - low > PRECISION * high:
-        middle = (low + high) / 2
-        starts = _filled(total, middle, parts)
-        if len(starts) <= parts:
-            high = max(total[end] - total[begin] for begin, end in pairwise([*starts, len(seconds_L)]))
-        else:
-            low = max(low, min(total[end + 1] - total[begin] for begin, end in pairwise(starts)))
-    starts = _filled(total, high, parts)
-    while len(starts) < min(parts, len(seconds_L)):
-        ends = [*starts[1:], len(seconds_L)]
-        begin, end = max(zip(starts, ends, strict=True), key=lambda run: run[1] - run[0])
-        starts = sorted([*starts, (begin + end) // 2])
-    return tuple(starts)
+    total = np.cumsum(np.pad(seconds_CL, ((0, 0), (1, 0))), axis=1)
+    largest = seconds_CL.max(axis=1)
+    low = np.maximum(largest, total[:, -1] / parts_C)
+    high = np.minimum(low + largest, total[:, -1])  # every run but the last fills at least ``low``
+    while (rows := np.flatnonzero(high - low > PRECISION * high)).size:
+        starts, fits = _filled(total[rows], (low[rows] + high[rows]) / 2, parts_C[rows])
+        begin, end = starts[:, :-1], starts[:, 1:]
+        last = seconds_CL.shape[1]
+        here = np.arange(len(rows))[:, None]
+        run_s = total[rows][here, end] - total[rows][here, begin]
+        longer_s = total[rows][here, np.minimum(end + 1, last)] - total[rows][here, begin]
+        shortest_s = np.where(end < last, longer_s, np.inf).min(axis=1)
+        high[rows] = np.where(fits, run_s.max(axis=1), high[rows])
+        low[rows] = np.where(fits, low[rows], np.maximum(low[rows], shortest_s))
+    starts, _ = _filled(total, high, parts_C)
+    first = np.zeros((len(total), total.shape[1]), dtype=bool)
+    np.put_along_axis(first, starts, True, axis=1)
+    first = first[:, :-1]
+    for row in np.flatnonzero(np.count_nonzero(first, axis=1) < np.minimum(parts_C, first.shape[1])):
+        _divide(first[row], int(parts_C[row]))
+    return first
 
 
-def _filled(total: Sequence[float], longest_s: float, parts: int) -> list[int]:
-    """Fill runs one after the other and return the first operator of each; stop above ``parts`` runs."""
-    begin = 0
-    starts: list[int] = []
-    while begin < len(total) - 1 and len(starts) <= parts:
-        starts.append(begin)
-        end = bisect_right(total, total[begin] + longest_s * (1 + ROUNDING)) - 1
-        begin = max(end, begin + 1)
-    return starts
+def _divide(first_L: NDArray[np.bool_], parts: int) -> None:
+    """Divide the runs with most operators in two, until there are ``parts`` or one of every operator."""
+    while np.count_nonzero(first_L) < min(parts, len(first_L)):
+        ends = np.append(np.flatnonzero(first_L), len(first_L))
+        longest = int(np.argmax(np.diff(ends)))
+        first_L[(ends[longest] + ends[longest + 1]) // 2] = True
+
+
+def _filled(total_CL: Floats, longest_C: Floats, parts_C: Floats) -> tuple[Ints, NDArray[np.bool_]]:
+    """Fill runs one after the other, and check whether ``parts_C`` runs suffice.
+
+    Returns the first operators of at most one run more than ``parts_C``, padded with the number of operators.
+    """
+    last, bound_C = total_CL.shape[1] - 1, longest_C * (1 + ROUNDING)
+    starts = [np.zeros(len(total_CL), dtype=np.int64)]
+    while (starts[-1] < last).any():
+        begin, number = starts[-1], len(starts)
+        reached = total_CL <= (np.take_along_axis(total_CL, begin[:, None], axis=1)[:, 0] + bound_C)[:, None]
+        end = np.minimum(np.maximum(np.count_nonzero(reached, axis=1) - 1, begin + 1), last)
+        starts.append(np.where(number <= parts_C, end, last))
+    table = np.stack(starts, axis=1)
+    return table, np.count_nonzero(table < last, axis=1) <= parts_C

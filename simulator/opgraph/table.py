@@ -12,14 +12,12 @@ from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.mixture import score_mixture
 from forerun.simulator.opgraph.score import SplitScores, score_splits
-from forerun.simulator.score_table import ScoreTable, joined
+from forerun.simulator.score_table import ScoreTable
 from forerun.spaces.opgraph.mixture import Mixture
 from forerun.spaces.opgraph.split import Split
 
 AnySplit = Split | Mixture
 S = TypeVar("S", bound=ScoreTable)
-AT_ONCE = 1 << 18
-"""Operators of splits that are costed at once, 2 MiB an array, of which more than a hundred are alive together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +69,8 @@ def score_table(context: GraphContext, table: SplitTable) -> SplitScores:
     Raises:
         RequestError: a mixture is not legal, or an operator of the model has no iteration space.
     """
-    rows = max(1, AT_ONCE // len(context.model.operators))
-    parts = [table.take(slice(low, low + rows)) for low in range(0, len(table), rows)]
-    scores = _scored(context, table) if len(parts) < 2 else _joined(context, parts)
+    scores = _scored(context, table)
     return corrected(context, table, scores, scores.time_s)
-
-
-def _joined(context: GraphContext, parts: Sequence[SplitTable]) -> SplitScores:
-    """Score parts of a table one after the other."""
-    scores = joined([_scored(context, part) for part in parts], np.arange(sum(map(len, parts))))
-    assert isinstance(scores, SplitScores)
-    return scores
 
 
 def corrected(context: GraphContext, table: SplitTable, scores: S, time_s: Mapping[str, Floats]) -> S:

@@ -8,7 +8,7 @@ from forerun.spaces.divisors import divisors
 from forerun.spaces.errors import RequestError
 from forerun.spaces.opgraph.axes import same_space
 from forerun.spaces.opgraph.model import GraphModel
-from forerun.spaces.opgraph.operator import WEIGHTED, Kind, Operator
+from forerun.spaces.opgraph.operator import WEIGHTED, Kind
 from forerun.spaces.opgraph.split import Mode, Split
 
 
@@ -57,23 +57,25 @@ def tail_start(model: GraphModel, grid: tuple[int, ...]) -> int:
     There a part would be empty or thinner than its halo, or space ends (a linear layer, or the pool that averages all
     of it).
     """
-    for index, operator in enumerate(model.operators if max(grid, default=1) > 1 else ()):
-        if not _splits(operator, grid):
-            return index
+    if max(grid, default=1) > 1:
+        for index, most in enumerate(_most_parts(model)):
+            if len(most) < len(grid) or any(parts > extent for parts, extent in zip(grid, most, strict=False)):
+                return index
     return len(model.operators)
 
 
-def _splits(operator: Operator, grid: tuple[int, ...]) -> bool:
-    spatial, before = operator.spatial, operator.input_spatial
-    if len(spatial) < len(grid) or len(before) < len(grid) or not same_space(operator):
-        return False
-    for axis, parts in enumerate(grid):
-        if parts == 1:
-            continue
-        extent = before[axis] // parts
-        if spatial[axis] < parts or extent < max(operator.halo[axis], 1) or spatial[axis] == 1:
-            return False
-    return True
+@lru_cache(maxsize=64)
+def _most_parts(model: GraphModel) -> tuple[tuple[int, ...], ...]:
+    """Return the largest number of parts of every operator along each spatial axis; empty where none can be cut."""
+    return tuple(
+        tuple(
+            min(after, before // max(halo, 1)) if after > 1 else 1
+            for after, before, halo in zip(operator.spatial, operator.input_spatial, operator.halo, strict=False)
+        )
+        if same_space(operator)
+        else ()
+        for operator in model.operators
+    )
 
 
 def broken_laws(model: GraphModel, split: Split, batch: int) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiles import tries
 
 from forerun.simulator.costs import collective_time_s, passes_time_s, point_to_point_time_s
-from forerun.simulator.opgraph import PHASES, GraphContext, score_splits
+from forerun.simulator.opgraph import PHASES, GraphContext, score, score_splits
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.layers import layers_of
 from forerun.simulator.opgraph.stage_cuts import balanced_cuts
@@ -70,6 +70,17 @@ def test_a_row_is_the_same_bit_for_bit_beside_others_and_alone(model: str) -> No
         for name, seconds in together.time_s.items():
             assert seconds[row] == alone.time_s[name][0], f"{name} of {split}"
         assert together.peak_memory_bytes[row] == alone.peak_memory_bytes[0]
+
+
+def test_rows_do_not_depend_on_the_number_costed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, splits = context(), [parse_split(text) for text in (*SPLITS, *SPLITS[::-1])]
+    batches = [64 * split.devices for split in splits]
+    together = score_splits(setting, splits, batches)
+    monkeypatch.setattr(score, "AT_ONCE", 1)
+    parts = score_splits(setting, splits, batches)
+    assert np.array_equal(parts.step_time_s, together.step_time_s)
+    assert np.array_equal(parts.peak_memory_bytes, together.peak_memory_bytes)
+    assert np.array_equal(together.step_time_s[: len(SPLITS)], together.step_time_s[: len(SPLITS) - 1 : -1])
 
 
 @pytest.mark.parametrize("text", SPLITS)
@@ -180,10 +191,10 @@ def test_pipeline_fills_and_drains() -> None:
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=12), st.integers(1, 6))
 def test_cuts_are_as_even_as_any(seconds: list[float], parts: int) -> None:
-    starts = balanced_cuts(np.array(seconds), parts)
+    starts = np.flatnonzero(balanced_cuts(np.array([seconds]), np.array([float(parts)]))[0])
     assert starts[0] == 0
     assert len(starts) <= parts
-    longest = max(np.add.reduceat(np.array(seconds), np.array(starts)))
+    longest = max(np.add.reduceat(np.array(seconds), starts))
     assert longest <= _best(tuple(seconds), parts) * (1 + 1e-6)
 
 
