@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from forerun_measured import mapped, reason, write_runs
 
-from forerun.search.measured.validate import RULES, load_runs
+from forerun.search.measured.validate import RULES, load_runs, predict
+from forerun.search.measured.validate.intervals import intervals_of
 from forerun.search.measured.validate.spelling import understood
 from forerun.simulator import score
 from forerun.simulator.costs import device_efficiency
@@ -30,6 +31,18 @@ def test_an_optimizer_shared_by_a_part_of_the_replicas(tmp_path: Path) -> None:
     assert str(mapped(tmp_path, notes="zero1 group=2", **shared).strategy) == "tp1 pp1 dp8 mbs1 zero1 shard=2"
     assert not mapped(tmp_path, notes="optimizer sharded over 8 ranks", **shared).strategy.shard
     assert not mapped(tmp_path, notes="zero1 group=2", **{**shared, "zero_stage": "0"}).strategy.shard
+
+
+@pytest.mark.parametrize(
+    "notes", ["layout and batch from a later configuration (ASSUMED)", "expert load is IMBALANCED by the router"]
+)
+def test_an_assumed_strategy_is_predicted_with_a_wider_interval_and_is_no_evidence(tmp_path: Path, notes: str) -> None:
+    table = write_runs(tmp_path / "runs.csv", {}, {"notes": notes}, {"notes": "world size assumed 8"})
+    assert [row.reason for row in load_runs([table]).skipped] in ([RULES["strategy"]], [RULES["imbalance"]])
+
+    intervals = intervals_of(predict(load_runs([table], assumed=True).runs))
+    stated, assumed, other = intervals.high_s / intervals.low_s
+    assert assumed > 1.3 * stated and other == stated
 
 
 def test_runs_that_differ_in_strategy_only_share_a_context(tmp_path: Path) -> None:

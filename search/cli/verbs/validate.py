@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         RequestError: a file is not a table of runs, a column is unknown, or no row can be predicted.
     """
-    runs = load_runs(args.files, graphs=True)
+    runs = load_runs(args.files, graphs=True, assumed=True)
     if not runs.runs:
         raise RequestError(_nothing(runs))
     calibration = None

@@ -83,6 +83,12 @@ class ErrorInterval:
             high=middle + np.hypot(self.high - self.middle, missing),
         )
 
+    def widened(self, error: Floats) -> "ErrorInterval":
+        """Return the intervals with a further independent ``error``: a half width as a share of each of N steps."""
+        further = error * self.middle
+        low, high = (np.hypot(further, self.middle - end) for end in (self.low, self.high))
+        return replace(self, low=self.middle - low, high=self.middle + high)
+
     def with_implausible(self, times: Floats) -> "ErrorInterval":
         """Return the intervals of predictions whose speed is ``times`` (N) the highest published one.
 

@@ -16,6 +16,10 @@ from forerun.spaces.strategies import Context, by_context, table_of
 Floats = NDArray[np.float64]
 GUESSED = {"recompute", "recompute_layers"}
 """Rules that fill in a recompute which the run may not have used."""
+ASSUMED = {"strategy", "imbalance"}
+"""Rules for a strategy or balance of experts that the run may not have had."""
+ASSUMED_ERROR = 0.3
+"""Half width that these rules add: seven of ten errors of 40 such runs, of two tables, are smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,8 @@ def intervals_of(predictions: Predictions) -> Intervals:
             memory_low[members], memory_high[members] = interval.low, interval.high
         if not isinstance(posterior, Posterior):
             step = error_interval(context, strategies, busy[rows], guessed=guessed)
-            step = step.with_unchecked(unchecked_gain(context, strategies))
+            assumed = np.array([bool(ASSUMED & set(predictions.runs[row].filled)) for row in rows])
+            step = step.with_unchecked(unchecked_gain(context, strategies)).widened(assumed * ASSUMED_ERROR)
             low[rows], high[rows] = step.low, step.high
         elif posterior.held is not None:
             reach = posterior.held.reach(context, table_of(strategies), LEVEL)

@@ -16,7 +16,7 @@ from forerun.search.measured.validate.columns import MEMORY_KINDS, TableRow, mea
 from forerun.search.measured.validate.facts import Facts, facts_of
 from forerun.search.measured.validate.graphs import graph_context_of, graph_named, split_of
 from forerun.search.measured.validate.machines import cluster_of
-from forerun.search.measured.validate.runs import MeasuredRun, RunSet, Skipped
+from forerun.search.measured.validate.runs import RULES, MeasuredRun, RunSet, Skipped
 from forerun.search.measured.validate.shapes import model_of
 from forerun.search.measured.validate.software import SOFTWARE_COLUMNS, defaults_of, profile_of
 from forerun.search.measured.validate.strategies import strategy_of
@@ -45,10 +45,11 @@ _ADAPTERS = re.compile(r"\bLoRA\b", re.IGNORECASE)
 T = TypeVar("T")
 
 
-def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
+def load_runs(files: Iterable[Path | str], *, graphs: bool = False, assumed: bool = False) -> RunSet:
     """Read tables of measured runs (columns: ``docs/measured-runs.md``) and map every row.
 
-    ``graphs``: include runs of operator graphs; constants of the catalogue are fitted to transformers.
+    ``graphs``: include runs of operator graphs; constants of the catalogue are fitted to transformers. ``assumed``:
+    include runs whose strategy, or balance of experts, is assumed and not published; they are no evidence.
 
     Raises:
         RequestError: a file is not a table of runs; the text names file, line and column.
@@ -63,7 +64,7 @@ def load_runs(files: Iterable[Path | str], *, graphs: bool = False) -> RunSet:
         if row["outcome"] == "ok" and measured(row, "step_time_s") is not None:
             measured_rows[table_name] = measured_rows.get(table_name, 0) + 1
         try:
-            runs.append(_run(row, table_name, pool, graphs=graphs))
+            runs.append(_run(row, table_name, pool, graphs=graphs, assumed=assumed))
         except (Skip, RequestError) as reason:  # a contradictory row is skipped without the rest of the table
             skipped.append(Skipped(run_id=row["run_id"], file=table_name, reason=str(reason)))
     return RunSet(runs=tuple(runs), skipped=tuple(skipped), measured=measured_rows)
@@ -82,7 +83,7 @@ class _Pool:
         return self._kept[key]  # type: ignore[return-value]  # a key is used with one kind of object
 
 
-def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> MeasuredRun:
+def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool, assumed: bool) -> MeasuredRun:
     """Map one row.
 
     Raises:
@@ -92,7 +93,7 @@ def _run(row: TableRow, table_name: str, pool: _Pool, *, graphs: bool) -> Measur
     _expressible(row, step_time_s, peak_gib)
     kind = _memory_kind(row)
     filled = Filled()
-    for rule in row.assumed:
+    for rule in (*row.assumed, *_assumptions(row, allowed=assumed)):
         filled.of(rule, None)
     facts = facts_of(row, integer(row, "layers"), integer(row, "pp"))
     graph = graph_named(row["model"])
@@ -214,6 +215,19 @@ def _expressible(row: TableRow, step_time_s: float | None, peak_gib: float | Non
         raise Skip("no step time")
     if step_time_s == 0:
         raise Skip("step time of zero")
+
+
+def _assumptions(row: TableRow, *, allowed: bool) -> list[str]:
+    """Return the rules of what a row's notes call assumed.
+
+    Raises:
+        Skip: there are some, and they are not allowed.
+    """
+    notes = f"{row['source']}; {row['notes']}"
+    rules = [entry.data["rule"] for entry in table("sources", "assumed") if entry.pattern.search(notes)]
+    if rules and not allowed:
+        raise Skip(RULES[rules[0]])
+    return rules
 
 
 def _possible(context: Context, strategy: Strategy, step_time_s: float | None, pool: _Pool) -> None:

@@ -40,6 +40,8 @@ RULES: Mapping[str, str] = {
     "graph_framework": "framework of an operator graph unknown or not stated: pytorch-ddp",
     "graph_precision": "blank precision of an operator graph: tf32 where the device has it, else fp32",
     "memory_kind": "kind of peak memory not stated: allocated",
+    "strategy": "strategy assumed, not published",
+    "imbalance": "experts loaded unevenly by an unstated factor: evenly",
 }
 """Texts of the rules that fill in blank facts, by code."""
 
