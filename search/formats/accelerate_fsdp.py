@@ -9,7 +9,6 @@ import dataclasses
 from forerun.search.formats.accelerate_common import MIXED, VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of, world
-from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import REST, LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.limits import (
@@ -22,7 +21,6 @@ from forerun.search.formats.limits import (
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.program_arguments import CHECKPOINTING, PACKED, document_and_program, trainer_arguments
 from forerun.search.formats.software import assumed
-from forerun.search.formats.syntax import is_yaml
 from forerun.search.formats.tables.trainer import read_deepspeed, read_fsdp
 from forerun.search.formats.writing import nested, settings_of
 from forerun.spaces.errors import RequestError
@@ -99,14 +97,7 @@ def _within_nodes(facts: LaunchFacts) -> None:
         facts.values |= {"replicate": machines, "shard": REST}
 
 
-LAUNCHER = read_launcher(
-    NAME,
-    version=VERSION,
-    syntax=document_and_program,
-    marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" not in source.text,
-    harmless=harmless_by("accelerate", "accelerate-fsdp"),
-    adjust=adjust,
-)
+LAUNCHER = read_launcher(NAME, version=VERSION, syntax=document_and_program, adjust=adjust)
 LIMITS = (
     *COMMON,
     Limit(
@@ -127,16 +118,4 @@ LIMITS = (
     SHARED_BY_WHOLE_REPLICAS,
     precisions(tuple(MIXED), "it has bf16, fp16 and no mixed precision here"),
 )
-FORMAT = format_of(
-    LAUNCHER,
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    framework=None,
-    vendors=("NVIDIA", "AMD", "Intel", "Huawei"),
-    also=("fsdp",),
-    writes={"fsdp-parameters"},
-    packs=PACKED,
-    graphs=True,
-    adapters=True,
-)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, packs=PACKED)

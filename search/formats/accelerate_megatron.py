@@ -6,7 +6,6 @@ Source: ``MegatronLMPlugin`` in ``accelerate/utils/dataclasses.py``; its default
 from forerun.search.formats.accelerate_common import VERSION, common, files
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.layers import counts_of, split_of
@@ -21,7 +20,6 @@ from forerun.search.formats.limits import (
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
 from forerun.search.formats.program_arguments import document_and_program, trainer_arguments
-from forerun.search.formats.syntax import is_yaml
 from forerun.search.formats.writing import nested, settings_of
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Split
@@ -83,14 +81,7 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values["split"], facts.values["layers_per_stage"] = named
 
 
-LAUNCHER = read_launcher(
-    NAME,
-    version=VERSION,
-    syntax=document_and_program,
-    marks=lambda source: is_yaml(source) and "distributed_type" in source.text and "MEGATRON_LM" in source.text,
-    harmless=harmless_by("accelerate", "accelerate-megatron"),
-    adjust=adjust,
-)
+LAUNCHER = read_launcher(NAME, version=VERSION, syntax=document_and_program, adjust=adjust)
 LIMITS = (
     *COMMON,
     decoders_only("accelerate's Megatron-LM plugin", hybrids=True),

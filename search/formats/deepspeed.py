@@ -8,7 +8,7 @@ of stages and the division of layers, and the launch script states that the prog
 import json
 from typing import Any
 
-from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
+from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of, world
 from forerun.search.formats.keys import REST, LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
@@ -118,19 +118,7 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("mbs", share, "train_batch_size over accumulation steps and replicas")
 
 
-def recognise(source: LaunchFile) -> bool:
-    """Whether a JSON file has DeepSpeed's sections."""
-    marks = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_stage")
-    return source.suffix == ".json" and any(f'"{key}"' in source.text for key in marks)
-
-
-LAUNCHER = read_launcher(
-    NAME,
-    version=VERSION,
-    syntax=document_and_program,
-    marks=recognise,
-    adjust=adjust,
-)
+LAUNCHER = read_launcher(NAME, version=VERSION, syntax=document_and_program, adjust=adjust)
 LIMITS = (
     *COMMON,
     when(

@@ -16,7 +16,8 @@ from forerun.spaces.strategies import ALL_LAYERS, ALL_REPLICAS, Placement, Recom
 def format_of(launcher: Launcher, **writing: Any) -> Format:
     """Return the format of a table; ``writing``: fields of ``Format`` for a written one."""
     framework = launcher.frameworks[0] if launcher.frameworks else None
-    fields: dict[str, Any] = {"main": "", "limits": (), "write": None, "framework": framework} | writing
+    stated = {name: tuple(value) if isinstance(value, list) else value for name, value in launcher.format.items()}
+    fields: dict[str, Any] = {"main": "", "limits": (), "write": None, "framework": framework} | stated | writing
     return Format(
         name=launcher.name,
         version=launcher.version,

@@ -10,9 +10,9 @@ from typing import Any
 from forerun.search.formats.contract import Format, Imported, LaunchFile
 from forerun.search.formats.devices import World, replicas
 from forerun.search.formats.harmless import harmless_by
+from forerun.search.formats.launcher_data import marked_by
 from forerun.search.formats.layers import split_of
 from forerun.search.formats.settings import LaunchSettings, flatten
-from forerun.search.formats.syntax import json_with
 from forerun.spaces.errors import RequestError
 from forerun.spaces.strategies import Recompute, Schedule, Strategy
 
@@ -123,5 +123,5 @@ FORMAT = Format(
     limits=(),
     write=None,
     parse=parse_galvatron,
-    recognise=lambda source: json_with(source, "pp_deg", "tp_sizes_enc"),
+    recognise=marked_by({"in": "json", "has": ['"pp_deg"', '"tp_sizes_enc"']}),
 )

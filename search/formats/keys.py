@@ -139,7 +139,8 @@ class Launcher:
     keys; ``assumed`` has the tool's defaults by decision; ``harmless`` tests whether a setting has no effect on a
     strategy. Settings that change speed or memory are listed under the launcher's name in
     ``data/switches/unmodelled.yaml``, or under the first of ``frameworks``, whose switches the settings are. ``left``
-    is the word that leaves a setting to the program. ``bare_flags``: a flag has no value.
+    is the word that leaves a setting to the program. ``bare_flags``: a flag has no value. ``format``: fields of
+    ``Format``.
     """
 
     name: str
@@ -148,7 +149,7 @@ class Launcher:
     keys: tuple[LaunchKey, ...]
     syntax: Callable[[LaunchFile], Mapping[str, Any] | Stated]
     marks: Callable[[LaunchFile], bool]
-    harmless: Callable[[str], bool]
+    harmless: Callable[[str], Any]
     adjust: "Callable[[LaunchFacts], None] | None" = None
     assumed: Mapping[str, Any] = field(default_factory=dict)
     frameworks: tuple[str, ...] = ()
@@ -156,6 +157,7 @@ class Launcher:
     bare_flags: bool = False
     run: Mapping[str, Any] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
+    format: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,8 +4,12 @@ A key is a mapping that begins with its decision and its name or names, the newe
 words (or the name of such a table), ``switch`` is the decision of a flag that is on, ``schedules`` names software whose
 spellings of schedules the words are, ``written`` the launches with this key. ``{facts: {name: fact}}`` stands for keys
 of sizes of the model, ``{use: name}`` for keys of ``data/keys.yaml``.
+
+``marks`` are the ways to recognise a file (``marked_by``), ``harmless`` is a pattern or tables of harmless settings,
+and ``format`` has fields of ``Format`` for a written one.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -23,6 +27,7 @@ from forerun.search.formats.keys import (
     shards,
     switched_on,
 )
+from forerun.search.formats.shell import SCRIPTS
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.strategies import SPELLING, Recompute, Schedule
 from forerun.spaces.strategies.axes import schedules_in
@@ -43,15 +48,23 @@ TABLES: Mapping[str, Mapping[str, Any]] = {
 """Values of words by the name of the table."""
 CHOICES: Mapping[str, type[Recompute] | type[Schedule]] = {"recompute": Recompute, "schedule": Schedule}
 """Decisions whose values in data are spelled as in strategies."""
+KINDS: Mapping[str, Sequence[str]] = {
+    "script": SCRIPTS,
+    "yaml": (".yaml", ".yml"),
+    "json": (".json",),
+    "toml": (".toml",),
+    "python": (".py",),
+}
+"""Endings of file names by kind of file."""
 
 
 def read_launcher(
     name: str,
     *,
     syntax: Callable[[LaunchFile], Mapping[str, Any] | Stated],
-    marks: Callable[[LaunchFile], bool],
-    adjust: Callable[[LaunchFacts], None] | None = None,
+    marks: Callable[[LaunchFile], bool] | None = None,
     harmless: Callable[[str], bool] | None = None,
+    adjust: Callable[[LaunchFacts], None] | None = None,
     first: Sequence[LaunchKey] = (),
     **fields: Any,
 ) -> Launcher:
@@ -61,10 +74,10 @@ def read_launcher(
     ----------
     name
         Name of the launcher, and of its file.
-    syntax, marks, adjust
+    syntax, adjust
         See ``Launcher``.
-    harmless
-        See ``Launcher`` (None: settings under the name in ``data/harmless.yaml``).
+    marks, harmless
+        See ``Launcher`` (None: those of the file).
     first
         Keys before those of the file.
     **fields
@@ -72,16 +85,42 @@ def read_launcher(
     """
     data = package_yaml("forerun.search.formats", "data", "launchers", f"{name}.yaml") | fields
     assumed = {decision: _value(decision, word) for decision, word in data.pop("assumed", {}).items()}
+    rule, ways = data.pop("harmless", [name]), data.pop("marks", [])
     return Launcher(
         name=name,
         keys=(*first, *_keys(data.pop("keys"), {})),
         syntax=syntax,
-        marks=marks,
-        harmless=harmless or harmless_by(name),
+        marks=marks or marked_by(*ways),
+        harmless=harmless or (re.compile(rule).match if isinstance(rule, str) else harmless_by(*rule)),
         adjust=adjust,
         assumed=assumed,
         frameworks=tuple(data.pop("frameworks", ())),
         **data,
+    )
+
+
+def marked_by(*ways: Mapping[str, Any]) -> Callable[[LaunchFile], bool]:
+    """Build the test of whether a file is one of a launcher's.
+
+    Parameters
+    ----------
+    *ways
+        Ways to recognise it. Keys: ``in``: kinds of files (none: any); ``has``: a pattern, or several that all match;
+        ``lacks``: a pattern that does not match; ``two``: a pattern with at least two different matches.
+    """
+    return lambda source: any(_marked(way, source) for way in ways)
+
+
+def _marked(way: Mapping[str, Any], source: LaunchFile) -> bool:
+    endings = [ending for kind in way.get("in", "").split() for ending in KINDS[kind]]
+    if endings and source.suffix not in endings:
+        return False
+    present = way.get("has", [])
+    patterns = [present] if isinstance(present, str) else present
+    return (
+        all(re.search(pattern, source.text, re.MULTILINE) for pattern in patterns)
+        and not ("lacks" in way and re.search(way["lacks"], source.text, re.MULTILINE))
+        and ("two" not in way or len({*re.findall(way["two"], source.text, re.MULTILINE)}) > 1)
     )
 
 

@@ -13,6 +13,7 @@ from forerun.search.formats.contract import Files, Launch, LaunchFile, Limit
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.harmless import harmless_by
 from forerun.search.formats.keys import Launcher, LaunchFacts, Stated
+from forerun.search.formats.launcher_data import marked_by
 from forerun.search.formats.launchers import LAUNCH, TORCHRUN, Value, array, comment, scripts
 from forerun.search.formats.limits import (
     MEGATRON_COMMON,
@@ -248,10 +249,6 @@ def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
     return [largest, *bare] if largest else bare
 
 
-def _marked(source: LaunchFile) -> bool:
-    marks = r"--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_(gpt|hybrid|mamba)"
-    return re.search(marks, source.text) is not None
-
-
-LAUNCHER = megatron(NAME, VERSION, "Megatron-LM", marks=_marked)
+MARK = "--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_(gpt|hybrid|mamba)"
+LAUNCHER = megatron(NAME, VERSION, "Megatron-LM", marks=marked_by({"has": MARK}))
 FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write, packs="--" + PACKED.replace("_", "[-_]"))

@@ -3,10 +3,9 @@
 Sources: ``features_manager`` of Ascend/MindSpeed and of MindSpeed-LLM, ``examples/mcore`` of MindSpeed-LLM.
 """
 
-import re
-
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
+from forerun.search.formats.launcher_data import marked_by
 from forerun.search.formats.launchers import LAUNCH, TORCHRUN, Value, array, comment, scripts
 from forerun.search.formats.limits import (
     COMMON,
@@ -24,7 +23,6 @@ from forerun.search.formats.megatron_lm import TRAINING, flags, megatron
 from forerun.search.formats.megatron_read import BATCH_KEYS
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
 from forerun.search.formats.software import exports, flags_of
-from forerun.search.formats.syntax import is_script
 from forerun.search.formats.writing import settings_of
 from forerun.spaces.models.model import Model
 from forerun.spaces.strategies import Schedule, Split
@@ -32,13 +30,13 @@ from forerun.spaces.strategies import Schedule, Split
 NAME, VERSION = "mindspeed", "2.3"
 PACKED = "--reset-attention-mask"
 """Attention inside documents, which end with special tokens."""
-_MARK = re.compile(r"ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit")
+MARK = "ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-toolkit"
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 
 
 LAUNCHER = megatron(
     title="MindSpeed",
-    marks=lambda source: is_script(source) and _MARK.search(source.text) is not None,
+    marks=marked_by({"in": "script", "has": MARK}),
     name=NAME,
     version=VERSION,
     framework=NAME,

@@ -16,7 +16,7 @@ from forerun.search.formats.limits import COMMON, is_mixture, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import builds, decoders_only
 from forerun.search.formats.software import flags_of
-from forerun.search.formats.syntax import document, is_yaml
+from forerun.search.formats.syntax import document
 from forerun.search.formats.writing import nested, settings_of
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Schedule, Split
@@ -69,15 +69,7 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("schedule", Schedule.GPIPE, "as nanotron assumes")
 
 
-LAUNCHER = read_launcher(
-    NAME,
-    version=VERSION,
-    syntax=document,
-    marks=lambda source: (
-        is_yaml(source) and all(f"\n{name}:" in f"\n{source.text}" for name in ("parallelism", "tokens"))
-    ),
-    adjust=adjust,
-)
+LAUNCHER = read_launcher(NAME, version=VERSION, syntax=document, adjust=adjust)
 LIMITS = (
     *COMMON,
     decoders_only("nanotron"),

@@ -78,7 +78,7 @@ ENTRIES: tuple[FormatEntry, ...] = (
     _read("colossalai"),
     _read("ms-swift"),
     _read("mindspeed-fsdp2"),
-    _read("hf-trainer", attribute="FORMAT"),
+    _read("hf-trainer"),
     _read("megatron-bridge-performance", "tables.bridge_performance"),
     _read("simumax"),
     _read("calculon"),

@@ -48,11 +48,6 @@ def is_script(source: LaunchFile) -> bool:
     return source.suffix in SCRIPTS
 
 
-def json_with(source: LaunchFile, *keys: str) -> bool:
-    """Whether a file is JSON that has all these keys."""
-    return source.suffix == ".json" and all(f'"{key}"' in source.text for key in keys)
-
-
 def arguments(source: LaunchFile, name: str | None = None) -> Mapping[str, Any]:
     """Return the ``--name value`` arguments of the command with the most arguments in the launch script ``name``.
 

@@ -94,12 +94,7 @@ def adjust(facts: LaunchFacts) -> None:
 
 
 CONVERTING = re.compile(r"model_converters|model_registry\.(\w*converters|\w*quant\w*)")
-LAUNCHER = read_launcher(
-    NAME,
-    syntax=read,
-    marks=lambda source: source.suffix == ".py",
-    adjust=adjust,
-)
+LAUNCHER = read_launcher(NAME, syntax=read, adjust=adjust)
 TOKENS = ("mbs_tokens", "global_tokens", "accumulation", "training.max_context_length")
 SEQUENCES = ("local_batch", "global_batch", "mbs", "training.seq_len")
 

@@ -121,7 +121,6 @@ LAUNCHER = read_launcher(
     NAME,
     version=VERSION,
     syntax=lambda source: flatten(read_toml(source.text, source.name)) | dict(dotted_arguments(source)),
-    marks=lambda source: source.suffix == ".toml",
     adjust=adjust,
 )
 FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write, packs=PACKED)

@@ -4,11 +4,10 @@ Source: ``axolotl/utils/schemas`` and ``_get_parallel_config_kwargs`` of ``axolo
 by FSDP over devices / (tp * cp * ep), in groups of ``dp_shard_size`` if stated; the groups are copies.
 """
 
-import re
 from typing import Any
 
 from forerun.search.formats.adapters import hub_modules
-from forerun.search.formats.contract import Files, Launch, LaunchFile
+from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import REST, LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
@@ -16,13 +15,9 @@ from forerun.search.formats.launchers import TORCHRUN, harmless, scripts
 from forerun.search.formats.limits import COMMON, SHARED_BY_WHOLE_REPLICAS, TP_ALONE, when
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
-from forerun.search.formats.syntax import document, is_yaml
+from forerun.search.formats.syntax import document
 from forerun.search.formats.tables.limits_of import TRAINER, no_zero
-from forerun.search.formats.tables.trainer import (
-    fine_tunes,
-    read_deepspeed,
-    read_fsdp,
-)
+from forerun.search.formats.tables.trainer import fine_tunes, read_deepspeed, read_fsdp
 from forerun.search.formats.writing import settings_of
 from forerun.search.formats.yaml_text import dump_yaml
 
@@ -49,19 +44,7 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values["dp"] = facts.get("ep")
 
 
-LAUNCHER = read_launcher(
-    "axolotl",
-    syntax=document,
-    marks=lambda source: is_yaml(source) and _marked(source),
-    adjust=adjust,
-)
-
-
-def _marked(source: LaunchFile) -> bool:
-    lines = r"^(base_model|micro_batch_size|sequence_len|sample_packing)\s*:"
-    return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1
-
-
+LAUNCHER = read_launcher("axolotl", syntax=document, adjust=adjust)
 LIMITS = (
     *COMMON,
     *by_keys(LAUNCHER, **TRAINER),
@@ -103,13 +86,4 @@ def write(launch: Launch) -> Files:
     return {MAIN: text, **scripts(launch, title, [*TORCHRUN, f"-m axolotl.cli.train {MAIN}"])}
 
 
-FORMAT = format_of(
-    LAUNCHER,
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    vendors=("NVIDIA", "AMD"),
-    predicted_as="fsdp",
-    adapters=True,
-    packs=r"\bsample_packing:\s*true\b",
-)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)

@@ -4,12 +4,9 @@ Source: ``scripts/performance/argument_parser.py`` of NVIDIA-NeMo/Megatron-Bridg
 from a preset in Python (``scripts/performance/configs``), by model, device and precision.
 """
 
-import re
-
-from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import arguments, is_script
+from forerun.search.formats.syntax import arguments
 from forerun.spaces.errors import RequestError
 
 NEEDED = {"tp": "-tp", "pp": "-pp", "cp": "-cp", "mbs": "-mb", "global_batch": "-gb"}
@@ -38,14 +35,4 @@ def adjust(facts: LaunchFacts) -> None:
     facts.notes.append("recompute, overlap and CUDA graphs are those of the preset where no argument sets them")
 
 
-LAUNCHER = read_launcher(
-    "megatron-bridge-performance",
-    syntax=arguments,
-    marks=lambda source: is_script(source) and _marked(source),
-    harmless=lambda name: re.search("parallel", name) is None,
-    adjust=adjust,
-)
-
-
-def _marked(source: LaunchFile) -> bool:
-    return re.search(r"performance[./](setup_experiment|run_script)(\.py)?\s", source.text) is not None
+LAUNCHER = read_launcher("megatron-bridge-performance", syntax=arguments, adjust=adjust)

@@ -5,7 +5,7 @@ Source: ``Llm.Execution`` of calculon-ai/calculon.
 
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import document, json_with
+from forerun.search.formats.syntax import document
 from forerun.spaces.errors import RequestError
 
 
@@ -28,9 +28,4 @@ def adjust(facts: LaunchFacts) -> None:
         )
 
 
-LAUNCHER = read_launcher(
-    "calculon",
-    syntax=document,
-    marks=lambda source: json_with(source, "tensor_par", "pipeline_par"),
-    adjust=adjust,
-)
+LAUNCHER = read_launcher("calculon", syntax=document, adjust=adjust)

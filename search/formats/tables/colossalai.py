@@ -4,14 +4,13 @@ Source: ``examples/language/llama/benchmark.py`` and ``applications/Colossal-LLa
 ``batch_size`` is the batch of a replica, cut into microbatches of ``mbs`` under a pipeline.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import arguments, is_script
+from forerun.search.formats.syntax import arguments
 from forerun.spaces.errors import RequestError
 
 PLUGINS = {
@@ -73,9 +72,4 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values["local_batch"] = None
 
 
-LAUNCHER = read_launcher(
-    "colossalai",
-    syntax=read,
-    marks=lambda source: is_script(source) and re.search(r"\bcolossalai\s+run\b|--distplan\b", source.text) is not None,
-    adjust=adjust,
-)
+LAUNCHER = read_launcher("colossalai", syntax=read, adjust=adjust)

@@ -14,19 +14,11 @@ from typing import Any
 from forerun.search.formats.adapters import LORA
 from forerun.search.formats.command_line import options, split_command
 from forerun.search.formats.contract import LaunchFile
-from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
-from forerun.search.formats.tables.trainer import (
-    read_deepspeed,
-    read_fsdp,
-)
+from forerun.search.formats.syntax import arguments, document, is_yaml
+from forerun.search.formats.tables.trainer import read_deepspeed, read_fsdp
 from forerun.spaces.strategies import Recompute
-
-_MARK_OF_YAML = re.compile(r"^per_device_train_batch_size:", re.MULTILINE)
-_MARK = re.compile(r"--(per[_-]device[_-]train|micro[_-]train)[_-]batch[_-]size")
-
 
 DEGREES = ("cp", "sp", "tp", "dp_replicate", "dp_shard")
 """Degrees of accelerate's ``ParallelismConfig``."""
@@ -103,13 +95,5 @@ def adjust(facts: LaunchFacts) -> None:
 
 
 LAUNCHER = read_launcher(
-    "hf-trainer",
-    syntax=lambda source: read_documents(source) if is_yaml(source) else read(source),
-    marks=lambda source: (
-        (is_script(source) and _MARK.search(source.text) is not None)
-        or (is_yaml(source) and _MARK_OF_YAML.search(source.text) is not None)
-    ),
-    harmless=lambda name: re.search(r"parallel|^(\w+_)?[tpcesd]p_(size|degree)$", name) is None,
-    adjust=adjust,
+    "hf-trainer", syntax=lambda source: read_documents(source) if is_yaml(source) else read(source), adjust=adjust
 )
-FORMAT = format_of(LAUNCHER, joins=True)

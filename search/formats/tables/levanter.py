@@ -12,7 +12,7 @@ from typing import Any
 from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import REST, LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import document, is_yaml
+from forerun.search.formats.syntax import document
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -39,19 +39,4 @@ def adjust(facts: LaunchFacts) -> None:
         facts.values["precision"] = known.get(compute.strip(), "fp32")
 
 
-LAUNCHER = read_launcher(
-    "levanter",
-    syntax=read,
-    marks=lambda source: is_yaml(source) and _marked(source),
-    adjust=adjust,
-)
-
-
-def _marked(source: LaunchFile) -> bool:
-    return (
-        re.search(r"^trainer\s*:", source.text, re.MULTILINE) is not None
-        and re.search(
-            r"^[ \t]+(mp|train_batch_size|per_device_parallelism|num_train_steps)\s*:", source.text, re.MULTILINE
-        )
-        is not None
-    )
+LAUNCHER = read_launcher("levanter", syntax=read, adjust=adjust)

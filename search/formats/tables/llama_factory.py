@@ -7,11 +7,10 @@ examples ``megatron`` and ``v1``.
 """
 
 import json
-import re
 from typing import Any
 
 from forerun.search.formats.adapters import LORA, hub_modules
-from forerun.search.formats.contract import Files, Launch, LaunchFile
+from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
@@ -19,13 +18,9 @@ from forerun.search.formats.launchers import harmless, scripts
 from forerun.search.formats.limits import COMMON, NO_SELECTIVE
 from forerun.search.formats.limits_of_keys import by_keys
 from forerun.search.formats.limits_of_models import decoders_only
-from forerun.search.formats.syntax import arguments, document, is_script, is_yaml
+from forerun.search.formats.syntax import arguments, document, is_script
 from forerun.search.formats.tables.limits_of import TRAINER
-from forerun.search.formats.tables.trainer import (
-    fine_tunes,
-    read_deepspeed,
-    read_fsdp,
-)
+from forerun.search.formats.tables.trainer import fine_tunes, read_deepspeed, read_fsdp
 from forerun.search.formats.writing import settings_of
 from forerun.search.formats.yaml_text import dump_yaml
 from forerun.spaces.strategies import Recompute
@@ -62,21 +57,8 @@ def adjust(facts: LaunchFacts) -> None:
 LAUNCHER = read_launcher(
     "llama-factory",
     syntax=lambda source: arguments(source) if is_script(source) else document(source),
-    marks=lambda source: (is_yaml(source) and _marked(source)) or (is_script(source) and _started(source)),
     adjust=adjust,
 )
-
-
-def _started(source: LaunchFile) -> bool:
-    """Whether a script calls `llamafactory-cli train` with arguments instead of a YAML file."""
-    return re.search(r"\bllamafactory-cli\s+train\s+(\\\s*)?--", source.text) is not None
-
-
-def _marked(source: LaunchFile) -> bool:
-    lines = r"^(cutoff_len|finetuning_type|template|dist_config|stage|train_dataset)\s*:"
-    return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1
-
-
 LIMITS = (
     *COMMON,
     *by_keys(LAUNCHER, **TRAINER),
@@ -124,13 +106,4 @@ def write(launch: Launch) -> Files:
     return {MAIN: text, **files, **scripts(launch, title, starter)}
 
 
-FORMAT = format_of(
-    LAUNCHER,
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    vendors=("NVIDIA", "AMD", "Huawei"),
-    predicted_as="deepspeed",
-    adapters=True,
-    packs=r"\bneat_packing:\s*true\b",
-)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)

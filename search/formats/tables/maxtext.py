@@ -14,7 +14,7 @@ from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
 from forerun.search.formats.keys import REST, LaunchFacts, LaunchKey, decide
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
+from forerun.search.formats.syntax import document, is_yaml, overrides
 from forerun.spaces.documents.package_data import package_yaml
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models import load_model
@@ -29,7 +29,6 @@ CHIPS = {"v4": 2, "v5p": 2, "v3": 2, "v2": 2}
 """TPU generations whose slices count TensorCores, with cores per chip; other slices count chips."""
 LARGEST = 1_000_000
 """Most sequences of a device."""
-HARMLESS = re.compile(r"(?!.*parallelism).*")
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -172,13 +171,5 @@ LAUNCHER = read_launcher(
     "maxtext",
     first=_axis_keys(),
     syntax=read,
-    marks=lambda source: (is_yaml(source) or is_script(source)) and _marked(source),
-    harmless=lambda name: HARMLESS.fullmatch(name) is not None,
     adjust=adjust,
 )
-
-
-def _marked(source: LaunchFile) -> bool:
-    return re.search(
-        r"\b(ici|dcn)_\w+_parallelism\b|\bper_device_batch_size\s*[:=]|MaxText", source.text
-    ) is not None and ("per_device_batch_size" in source.text or "_parallelism" in source.text)

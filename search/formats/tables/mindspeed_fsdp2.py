@@ -3,7 +3,6 @@
 Source: ``examples/fsdp2`` of Ascend/MindSpeed-LLM. Arguments override the file, which is given with the script.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,10 +32,4 @@ def adjust(facts: LaunchFacts) -> None:
     facts.values |= {"zero": 3 if size > 1 else 0, "replicate": REST, "shard": size}
 
 
-LAUNCHER = read_launcher(
-    "mindspeed-fsdp2",
-    syntax=read,
-    marks=lambda source: re.search(r"\btrain_fsdp2\.py\b|^[ \t]+fsdp_modules:", source.text, re.MULTILINE) is not None,
-    harmless=lambda name: not re.search(r"_size$|recompute$", name),
-    adjust=adjust,
-)
+LAUNCHER = read_launcher("mindspeed-fsdp2", syntax=read, adjust=adjust)

@@ -4,21 +4,14 @@ Source: ``swift/arguments`` 4.6.0: gradient checkpointing is on, a step has 16 s
 ``--deepspeed`` is a path or the name of a built-in configuration.
 """
 
-import re
-
 from forerun.search.formats.adapters import LORA
-from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import arguments, is_script
-from forerun.search.formats.tables.trainer import (
-    read_fsdp,
-    sharded_by_name,
-)
+from forerun.search.formats.syntax import arguments
+from forerun.search.formats.tables.trainer import read_fsdp, sharded_by_name
 
 STAGES = {f"zero{stage}{suffix}": stage for stage in range(4) for suffix in ("", "_offload")}
-HARMLESS = re.compile(r"(?!.*parallel).*")
 BATCH = 16
 TUNERS = ("tuner_type", "train_type", "sft_type")
 """Names of the setting of adapters by version; the default is LoRA."""
@@ -42,14 +35,4 @@ def adjust(facts: LaunchFacts) -> None:
         facts.assume("accumulation", -(-BATCH // (mbs * replicas)), f"for {BATCH} sequences, as ms-swift assumes")
 
 
-LAUNCHER = read_launcher(
-    "ms-swift",
-    syntax=arguments,
-    marks=lambda source: is_script(source) and _marked(source),
-    harmless=lambda name: HARMLESS.match(name) is not None,
-    adjust=adjust,
-)
-
-
-def _marked(source: LaunchFile) -> bool:
-    return re.search(r"\bswift(/cli/\w+\.py)?\s+(sft|pt|rlhf)\b|swift/cli/(sft|pt|rlhf)\.py", source.text) is not None
+LAUNCHER = read_launcher("ms-swift", syntax=arguments, adjust=adjust)

@@ -4,8 +4,6 @@ Source: ``megatron/neox_arguments/neox_args.py`` and ``deepspeed_args.py`` of El
 underscores, a pipeline of 0 stages has one stage, replicas fill the devices.
 """
 
-import re
-
 from forerun.search.formats.contract import Files, Launch
 from forerun.search.formats.facts import format_of
 from forerun.search.formats.keys import LaunchFacts
@@ -34,17 +32,7 @@ def adjust(facts: LaunchFacts) -> None:
         )
 
 
-LAUNCHER = read_launcher(
-    "gpt-neox",
-    syntax=documents,
-    marks=lambda source: (
-        source.suffix in (".yml", ".yaml", ".json")
-        and re.search(r"[\"']?(pipe[-_]parallel[-_]size)[\"']?\s*:", source.text) is not None
-    ),
-    adjust=adjust,
-)
-
-
+LAUNCHER = read_launcher("gpt-neox", syntax=documents, adjust=adjust)
 LIMITS = (
     *COMMON,
     decoders_only("GPT-NeoX"),
@@ -82,12 +70,4 @@ def write(launch: Launch) -> Files:
     return {MAIN: text, **scripts(launch, LAUNCHER.title, command, before=before, once=several)}
 
 
-FORMAT = format_of(
-    LAUNCHER,
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    vendors=("NVIDIA", "AMD"),
-    predicted_as="megatron-deepspeed",
-    joins=True,
-)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)

@@ -3,12 +3,9 @@
 Source: ``olmo/config.py`` of allenai/OLMo 0.6; ``llmfoundry/utils/config_utils.py`` of llm-foundry 0.22.
 """
 
-import re
-
-from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import document, is_yaml
+from forerun.search.formats.syntax import document
 
 SHARDING = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "hybrid_shard": 3, "_hybrid_shard_zero2": 2}
 
@@ -28,14 +25,4 @@ def adjust(facts: LaunchFacts) -> None:
         facts.notes.append(f"activation_checkpointing {word} is read as recompute=full: of all layers")
 
 
-LAUNCHER = read_launcher(
-    "olmo",
-    syntax=document,
-    marks=lambda source: is_yaml(source) and _marked(source),
-    adjust=adjust,
-)
-
-
-def _marked(source: LaunchFile) -> bool:
-    lines = r"^(device_train_microbatch_size|global_train_batch_size|fsdp(_config)?|max_duration)\s*:"
-    return len(set(re.findall(lines, source.text, re.MULTILINE))) > 1
+LAUNCHER = read_launcher("olmo", syntax=document, adjust=adjust)

@@ -4,7 +4,6 @@ Source: ``TransformerTrainModuleConfig`` and the configurations in it, ``olmo_co
 Batches count tokens. FSDP gathers parameters again in the backward pass unless there is a pipeline.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,8 +28,6 @@ WRITTEN_SCHEDULES = schedules_in("olmo-core")
 WRITTEN_MODES = {Recompute.FULL: "full", Recompute.SELECTIVE: "budget"}
 
 SECTIONS = ("train_module", "trainer", "data_loader", "dataset", "launch", "model", "config", "experiment")
-HARMLESS = re.compile(r"(?!.*(degree|parallel|microbatch)).*")
-"""All other keyword arguments of a script are harmless."""
 
 
 def read(source: LaunchFile) -> Mapping[str, Any]:
@@ -81,15 +78,7 @@ def adjust(facts: LaunchFacts) -> None:
         facts.notes.append(f"recompute by {mode} is read as recompute=selective")
 
 
-LAUNCHER = read_launcher(
-    "olmo-core",
-    syntax=read,
-    marks=lambda source: "olmo_core" in source.text or "OLMo-core" in source.text,
-    harmless=lambda name: HARMLESS.fullmatch(name) is not None,
-    adjust=adjust,
-)
-
-
+LAUNCHER = read_launcher("olmo-core", syntax=read, adjust=adjust)
 MODELS = builds(
     "the script builds Llama-like models",
     "experts",
@@ -227,12 +216,4 @@ def _sizes(launch: Launch) -> dict[str, Any]:
     }
 
 
-FORMAT = format_of(
-    LAUNCHER,
-    main=MAIN,
-    limits=LIMITS,
-    write=write,
-    vendors=("NVIDIA", "AMD"),
-    predicted_as="fsdp",
-    packs=r"\bgenerate_doc_lengths\s*=\s*True\b,?",
-)
+FORMAT = format_of(LAUNCHER, main=MAIN, limits=LIMITS, write=write)

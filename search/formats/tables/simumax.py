@@ -6,7 +6,7 @@ Source: ``StrategyConfig`` of MooreThreads/SimuMax 1.2.
 from forerun.search.formats.keys import LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
 from forerun.search.formats.settings import LaunchSettings
-from forerun.search.formats.syntax import document, json_with
+from forerun.search.formats.syntax import document
 from forerun.spaces.strategies import Recompute, Split
 from forerun.spaces.strategies.axes import schedules_in
 
@@ -50,9 +50,4 @@ def _recompute(settings: LaunchSettings, notes: list[str]) -> Recompute:
     return Recompute.SELECTIVE
 
 
-LAUNCHER = read_launcher(
-    "simumax",
-    syntax=document,
-    marks=lambda source: json_with(source, "tp_size", "micro_batch_num"),
-    adjust=adjust,
-)
+LAUNCHER = read_launcher("simumax", syntax=document, adjust=adjust)

@@ -4,18 +4,14 @@ Source: ``verl/trainer/config`` 0.9.1 and ``verl/workers``: a step of the actor 
 answers per prompt; FSDP shards parameters, Megatron has its distributed optimizer. Generation is not read.
 """
 
-import re
-
-from forerun.search.formats.contract import LaunchFile
 from forerun.search.formats.facts import world
 from forerun.search.formats.keys import REST, LaunchFacts
 from forerun.search.formats.launcher_data import read_launcher
-from forerun.search.formats.syntax import document, is_script, is_yaml, overrides
+from forerun.search.formats.syntax import document, is_yaml, overrides
 from forerun.spaces.strategies import Recompute, Split
 
 ACTOR = "actor_rollout_ref.actor."
 OVERRIDES = f"{ACTOR}megatron.override_transformer_config."
-HARMLESS = re.compile(r"(?!actor_rollout_ref\.actor\.\w*(fsdp|megatron)\w*\.\w*parallel).*")
 
 
 def adjust(facts: LaunchFacts) -> None:
@@ -74,15 +70,5 @@ def _granularity(facts: LaunchFacts) -> Recompute:
 LAUNCHER = read_launcher(
     "verl",
     syntax=lambda source: document(source) if is_yaml(source) else overrides(source),
-    marks=lambda source: (is_script(source) and _marked(source)) or (is_yaml(source) and _configures(source)),
-    harmless=lambda name: HARMLESS.match(name) is not None,
     adjust=adjust,
 )
-
-
-def _marked(source: LaunchFile) -> bool:
-    return re.search(r"actor_rollout_ref\.actor\.|verl\.trainer", source.text) is not None
-
-
-def _configures(source: LaunchFile) -> bool:
-    return all(re.search(rf"^{section}:", source.text, re.MULTILINE) for section in ("actor_rollout_ref", "trainer"))
