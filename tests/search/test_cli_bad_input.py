@@ -63,12 +63,7 @@ SPACES = {
     "wrong type": ("axes: [1, 2]", "must be a mapping"),
     "fraction": ("axes: {tp: [1.5]}", "axes"),
     "list at the top": ("- 1\n- 2\n", "must be a mapping"),
-    "empty": ("", "is empty"),
-    "tag": ("axes: !!python/object/apply:os.system ['true']\n", "tags are not accepted"),
-    "alias": ("a: &a [1]\naxes: {tp: *a}\n", "aliases are not accepted"),
-    "twice": ("axes: {tp: [1]}\naxes: {tp: [2]}\n", "given twice"),
     "no YAML": ("axes: {tp: [1", "line 1"),
-    "null byte": ("axes: {tp: [1]}\0", "space.yaml"),
 }
 
 
@@ -79,32 +74,6 @@ def test_bad_space(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path.write_text(text)
 
     refused([*SEARCH.split(), "--space", str(path)], message, capsys)
-
-
-def test_a_huge_document_is_refused_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "space.yaml"
-    with path.open("wb") as stream:
-        stream.truncate(400 << 20)  # a hole: takes no room on disk
-
-    refused([*SEARCH.split(), "--space", str(path)], "is it the right file?", capsys)
-
-
-def test_a_config_that_is_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps([{"model_type": "llama"}]))
-
-    refused(["search", str(path), *TRAINING.split(), "--gpus", "16"], "config.json", capsys)
-
-
-@pytest.mark.parametrize(
-    "text,message", [("device: h100-sxm\ndevices_per_nod: 8\n", "did you mean"), ("[]", "mapping")]
-)
-def test_bad_cluster(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(text)
-    arguments = f"search llama3-8b --cluster {path} --gpus 8 --global-batch 8 --seq-len 1024"
-
-    refused(arguments.split(), message, capsys)
 
 
 def test_a_folder_in_use_is_refused_before_searching(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

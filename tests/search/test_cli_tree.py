@@ -69,12 +69,6 @@ def test_the_timeline_is_drawn_and_written(tmp_path: Path, capsys: pytest.Captur
     ("text", "arguments", "message"),
     [
         (MIXED.replace("31", "32"), [], "mixed.yaml, line 10, children.1.layers: there is no layer 32; the model has"),
-        (
-            MIXED.replace("tp: 4", "tp: 5"),
-            [],
-            "line 10, children.1.compute: the 8 devices 8-15 of its stage are not divisible by",
-        ),
-        (MIXED.replace("devices", "device"), [], "line 7, children.0.device: unknown key; did you mean devices?"),
         (MIXED, ["--fidelity", "analytic"], "a tree is simulated event by event"),
         (MIXED, ["--contention"], "with contention all layers share their devices alike, but dp is 2 and 4"),
         (MIXED, ["--write-tree", "x.yaml"], "--write-tree needs a flat --strategy"),

@@ -9,7 +9,6 @@ from forerun_launches import DENSE, MIXTURE
 
 from forerun.search.formats import Launch, format_named, import_texts
 from forerun.search.formats.express import express
-from forerun.search.formats.software import split_known
 from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.spaces.errors import RequestError
@@ -166,13 +165,6 @@ def test_megatron_deepspeed_words_are_read() -> None:
     assert (found.strategy.zero, found.strategy.ep) == (3, 4)
 
 
-def test_slurm_lines_fill_the_variables_that_scripts_use() -> None:
-    head = "#SBATCH --nodes=8\n#SBATCH --gpus-per-node=4\n"
-    body = "torchrun --nnodes $SLURM_NNODES --nproc-per-node $SLURM_GPUS_PER_NODE pretrain_gpt.py "
-    found = import_texts({"job.slurm": f"#!/bin/bash\n{head}{body}{DEGREES}\n"})
-    assert found.workload["gpus"] == 32
-
-
 def test_a_degree_that_a_reader_does_not_know_is_no_guess() -> None:
     text = "SOME_TOOL:\n  --tensor-model-parallel-size: 4\n  --pipeline-model-parallel-size: 2\n"
     with pytest.raises(RequestError, match=r"degrees would be lost|looks like no format|no command with arguments"):
@@ -203,11 +195,6 @@ def test_an_unsharded_optimizer_stays_so_in_megatron_bridge() -> None:
 def test_nanotron_refuses_models_that_it_would_build_otherwise() -> None:
     with pytest.raises(RequestError, match="without layers of several kinds, shared experts"):
         format_named("nanotron").express(launch("tp1 dp8 mbs1"))
-
-
-def test_the_names_of_the_groups_do_not_overlap() -> None:
-    relevant, harmless = split_known({"--fp8-param-gather": True, "--lr": 1}, "megatron-lm")
-    assert (set(relevant), set(harmless)) == ({"--fp8-param-gather"}, {"--lr"})
 
 
 @pytest.mark.slow

@@ -25,13 +25,22 @@ def clock(step: int) -> str:
     return f"00:00:{int(at):02d},{int(at * 1000) % 1000:03d}"
 
 
-def megatron(step: int) -> str:
-    memory = f"[Rank {step % 2}] (after {step} iterations) memory (MB) | allocated: 9.5 | max allocated: {2048 + step} | max reserved: 3072.0"  # noqa: E501
+def iteration(step: int, took_s: float, loss: str = "1.043219E+01", unit: str = "ms") -> str:
+    shown = f"{took_s * (1000 if unit == 'ms' else 1):.4f}"
     return (
         f" [2026-01-02 {clock(step)[:8]}] iteration {step:8}/     100 | consumed samples: {step * 64:12} | elapsed time"
-        f" per iteration (ms): {1000 * seconds(step):.1f} | throughput per GPU (TFLOP/s/GPU): 401.2 |"
-        + (f"\n{memory}" if step == 2 else "")
+        f" per iteration ({unit}): {shown} | throughput per GPU (TFLOP/s/GPU): 401.2 | learning rate: 1.0E-05 | "
+        f"lm loss: {loss} | loss scale: 1.0 | number of skipped iterations:   0 | number of nan iterations:   0 |"
     )
+
+
+def megatron(step: int) -> str:
+    memory = f"[Rank {step % 2}] (after {step} iterations) memory (MB) | allocated: 9.5 | max allocated: {2048 + step} | max reserved: 3072.0"  # noqa: E501
+    return iteration(step, seconds(step)) + (f"\n{memory}" if step == 2 else "")
+
+
+def megatron_steps(step: int) -> str:
+    return f"Step Time : {seconds(step):.2f}s GPU utilization: 401.2MODEL_TFLOP/s/GPU\n{iteration(step, seconds(step))}"
 
 
 def bridge(step: int) -> str:
@@ -42,10 +51,15 @@ def nemo_bar(step: int) -> str:
     return f"Epoch 0: : {step}%|#   | {step}/100 [00:{step:02d}<01:31, reduced_train_loss=6.1, global_step={step}.0, train_step_timing in s={seconds(step)}]"  # noqa: E501
 
 
-def titan(step: int) -> str:
+def nemo_log(step: int) -> str:
+    memory = f"peak_memory_usage: {30 * 2**30} | memory_allocated: {20 * 2**30}"
+    return f"[NeMo I 2026-01-02 {clock(step)[:8]} nemo_logger:145] Training epoch 0, iteration {step - 1}/39 | lr: 1e-07 | global_step: {step - 1} | {memory} | train_step_timing in s: {seconds(step):.4g}"  # noqa: E501
+
+
+def titan(step: int, loss: str = "12.20138") -> str:
     return (
-        f"[titan] 2026-01-02 {clock(step)} - root - INFO - step: {step:2}  loss: 12.20138  grad_norm:  3.5  "
-        f"memory: 30.50GiB(38.11%)  tps: 5,842  tflops: 342.11  mfu: 34.6%"
+        f"[titan] 2026-01-02 {clock(step)} - root - INFO - step: {step:2}  loss: {loss}  grad_norm:  3.5  "
+        f"memory: 30.50GiB(38.11%)  tps: 5,842  tflops: 1,342.11  mfu: 34.6%"
     )
 
 
@@ -56,6 +70,12 @@ def deepspeed_timer(step: int) -> str:
     )
 
 
+def deepspeed_parts(step: int) -> str:
+    parts = "fwd_microstep: 101.2 | bwd_microstep: 210.1 | bwd_allreduce_microstep: 20.2 | step_microstep: 51.9"
+    head = f"[2026-01-02 {clock(step)}] [INFO] [logging.py:128:log_dist] [Rank 0] time (ms) | "
+    return f"{head}{parts}\n{deepspeed_timer(step)}"
+
+
 def deepspeed_pipeline(step: int) -> str:
     return f"steps: {step} loss: 10.1312 iter time (s): {seconds(step):.3f} samples/sec: 128.0"
 
@@ -64,12 +84,12 @@ def deepspeed_rates(step: int) -> str:
     return f"[2026-01-02 {clock(step)}] [INFO] [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[1e-05], mom=[(0.9, 0.95)]"  # noqa: E501
 
 
-def nanotron(step: int) -> str:
+def nanotron(step: int, key: str = "elapsed_time_per_iteration_ms") -> str:
     time = "9K" if step == 1 else "500"
     memory = " | cuda_memory_allocated: 9.1G | cuda_max_memory_reserved: 32.5G" if step == 4 else ""
     return (
         f"01/02/2026 00:00:01 [INFO|DP=0|PP=0|TP=0|n1]: iteration: {step} / 100 | consumed_tokens: 1.05M | "
-        f"elapsed_time_per_iteration_ms: {time} | tokens_per_sec: 91.2K | lm_loss: 10.9{memory}"
+        f"{key}: {time} | tokens_per_sec: 91.2K | lm_loss: 10.9{memory}"
     )
 
 
@@ -82,6 +102,15 @@ def olmo(step: int) -> str:
     return (
         f"[2026-01-02 {clock(step)[:8]}] CRITICAL [olmo_core:121, rank=0] [step={step}/100,epoch=1]\n"
         f"    train/CE loss=9\n    throughput/device/BPS={1 / seconds(step):.4f}\n    system/GPU active mem (GiB)=21.5"
+    )
+
+
+def olmo_console(step: int) -> str:
+    return (
+        f"2026-01-02 {clock(step)[:8]}.101\tnode01:0\tolmo_core.train.callbacks.console_logger:93\tINFO\t"
+        f"[step={step}/40,epoch=1]\n    system/GPU active mem (%)=30.11\n    system/GPU active mem (GiB)=21.50\n"
+        f"    system/GPU reserved mem (GiB)=24.25\n    throughput/device/BPS (actual avg)=1.9\n"
+        f"    throughput/device/BPS={1 / seconds(step):.4f}"
     )
 
 
@@ -109,15 +138,19 @@ def own_words(step: int) -> str:
 
 FRAMEWORKS: dict[Callable[[int], str], tuple[str, float | None]] = {
     megatron: ("megatron-lm", 3.0 * GIB),
+    megatron_steps: ("megatron-lm", None),
     bridge: ("megatron-bridge", None),
+    nemo_log: ("megatron-bridge", 30.0 * GIB),
     nemo_bar: ("megatron-bridge", None),
     titan: ("torchtitan", 30.5 * GIB),
     deepspeed_timer: ("deepspeed", 21.5 * GIB),
+    deepspeed_parts: ("deepspeed", 21.5 * GIB),
     deepspeed_pipeline: ("deepspeed", None),
     deepspeed_rates: ("deepspeed", None),
     nanotron: ("nanotron", 32.5e9),
     maxtext: ("maxtext", 40.2 * GIB),
     olmo: ("olmo-core", 21.5 * GIB),
+    olmo_console: ("olmo-core", 24.25 * GIB),
     trainer: ("transformers", None),
     script: ("", None),
     slim: ("", None),
@@ -161,6 +194,57 @@ def test_steps_and_peak_of_every_framework(line: Callable[[int], str], written: 
     assert report.peak_bytes == (None if peak is None else pytest.approx(peak))
     assert report.outcome == "ok"
     assert not report.evidence
+
+
+def lines(line: Callable[[int], str], steps: range = range(1, 21)) -> str:
+    return "\n".join(map(line, steps))
+
+
+def all_ranks(line: Callable[[int], str]) -> str:
+    """Write every step once per rank, each rank a little later than the last."""
+    order = sorted((step + 0.4 * rank, step, rank) for step in range(1, 21) for rank in range(4))
+    return "\n".join(f"[rank{rank}]:{line(step)}" for _, step, rank in order)
+
+
+def slower(step: int) -> str:
+    return iteration(step, 0.9)
+
+
+LOSSES = "\n".join(f"{{'loss': 2.{n}, 'grad_norm': 1.2, 'learning_rate': 1e-05, 'epoch': 0.{n}}}" for n in range(1, 9))
+SUMMARY = "{'train_runtime': 43.1, 'train_samples_per_second': 37.0, 'train_steps_per_second': 2.0, 'epoch': 1.0}"
+TEN_BARS = "".join(f"\r{n * 10}%|█| {n}/10 [00:00<00:01, 9.1it/s]" for n in range(1, 11))
+NOISE = "W0102 torch/distributed/run.py:793] ***\nFutureWarning: use_reentrant will be required\n  warnings.warn(\n"
+WHOLE = {
+    "nan": lines(lambda step: iteration(step, seconds(step), "NAN")),
+    "nan of torchtitan": lines(lambda step: titan(step, "nan")),
+    "restarted from a checkpoint": lines(megatron, range(1, 13)) + "\nwandb: lost connection\n"
+    + lines(lambda step: iteration(step, 40.0 if step == 11 else 0.5), range(11, 31)),
+    "a slower run first": f"{lines(slower)}\n{NOISE}{lines(megatron)}",
+    "a crashed run first": lines(slower, range(1, 7)) + f"\nRuntimeError: NCCL error\n{lines(megatron)}",
+    "seconds": lines(lambda step: iteration(step, seconds(step), unit="s")),
+    "a terminal of 100 columns": "\n".join(
+        line[at : at + 100] for line in lines(megatron).splitlines() for at in range(0, max(len(line), 1), 100)
+    ),
+    "all ranks": all_ranks(titan),
+    "all hosts": all_ranks(maxtext),
+    "newer names of nanotron": lines(lambda step: nanotron(step, "time_per_iteration_ms")),
+    "a trainer without a bar": f"{LOSSES}\n{SUMMARY}",
+    "an evaluation": f"{lines(trainer, range(1, 41))}\n{TEN_BARS}",
+    "lines of JSON": lines(lambda step: json.dumps({"step": step, "step_time": seconds(step), "loss": float("nan")})),
+    "milliseconds in brackets": lines(lambda step: f"Epoch [{step}/40] step_time(ms)={1e3 * seconds(step):,.1f}"),
+}  # fmt: skip
+"""Logs of runs with steps of 0.5 s."""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_run_that_counts_is_found_in_its_log(name: str) -> None:
+    report = read_log(WHOLE[name])
+    assert (report.outcome, report.step_s) == ("ok", pytest.approx(0.5, rel=0.01))
+
+
+def test_separators_of_thousands_are_no_decimals() -> None:
+    long = lines(lambda step: iteration(step, seconds(step)).replace("500.0000", "12,345.6"))
+    assert read_log(long).step_s == pytest.approx(12.3456)
 
 
 @pytest.mark.parametrize("line", FRAMEWORKS, ids=lambda line: line.__name__)
@@ -351,7 +435,17 @@ def test_tables_of_metrics(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["hello\nworld", "a,b\n1,2", '{"loss": 1}', "{not json", "\x00\x01", "step 4: loss 1.1"]
+    "text",
+    [
+        LOSSES,
+        "Collecting torch==2.9.1\n  Downloading torch-2.9.1.whl (1.2 MB)",
+        "hello\nworld",
+        "a,b\n1,2",
+        '{"loss": 1}',
+        "{not json",
+        "\x00\x01",
+        "step 4: loss 1.1",
+    ],
 )
 def test_what_is_not_understood_is_refused_with_a_sentence(text: str) -> None:
     report = read_log(text)
@@ -391,11 +485,6 @@ def test_a_single_line_is_a_log(line: Callable[[int], str]) -> None:
     report = read_log("\n".join(line(step) for step in (2, 3)))
     assert report.framework == framework
     assert report.step_s == pytest.approx(0.5, rel=0.01)
-
-
-def test_a_summary_of_a_trainer_counts_where_it_shows_no_bar() -> None:
-    text = "{'train_runtime': 103.2, 'train_samples_per_second': 9.6, 'train_steps_per_second': 0.5, 'epoch': 1.0}"
-    assert read_log(text).step_s == 2.0
 
 
 def test_prefixes_and_colours_go() -> None:

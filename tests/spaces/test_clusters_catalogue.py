@@ -232,16 +232,6 @@ def test_mistakes_in_ones_own_document(tmp_path: Path, change: tuple[str, str], 
     assert "ours.yaml" in str(caught.value)
 
 
-def test_unknown_names_and_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="unknown cluster 'dgx-h10'; did you mean dgx-h100"):
-        resolve_cluster("dgx-h10")
-    with pytest.raises(RequestError, match="no such file"):
-        resolve_cluster(str(tmp_path / "none.yaml"))
-    with pytest.raises(RequestError, match="is a directory"):
-        (tmp_path / "folder.yaml").mkdir()
-        resolve_cluster(str(tmp_path / "folder.yaml"))
-
-
 @pytest.mark.parametrize(
     ("device", "per_node", "words", "gbit", "levels"),
     [

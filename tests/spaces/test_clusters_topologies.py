@@ -250,21 +250,6 @@ def test_files_that_say_nothing_get_one_clear_message(text: str, message: str, t
     assert len(str(caught.value)) < 400
 
 
-def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
-    (tmp_path / "large.xml").write_bytes(b" " * (4 << 20) + b"<")
-    (tmp_path / "binary.xml").write_bytes(b"\xff\xfe<\x00s\x00")
-    for name, message in (
-        ("none.xml", "no such file"),
-        ("large.xml", "at most 4,194,304"),
-        ("binary.xml", "not UTF-8 text"),
-    ):
-        with pytest.raises(RequestError, match=message):
-            resolve_cluster(str(tmp_path / name))
-    (tmp_path / "folder.xml").mkdir()
-    with pytest.raises(RequestError, match="is a directory"):
-        resolve_cluster(str(tmp_path / "folder.xml"))
-
-
 def test_a_wrong_key_beside_a_topology_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"mine\.yaml, line 2, netwrok"):
         read(tmp_path, dgx_a100(), netwrok="{kind: roce}")
@@ -307,9 +292,3 @@ def test_the_output_of_rocm_is_named_with_what_to_give(tmp_path: Path) -> None:
 
     with pytest.raises(RequestError, match=r"rocm-smi --showtopo.*RCCL"):
         read(tmp_path, text, "rocm.txt")
-
-
-def test_a_tray_of_a_rack_says_so(tmp_path: Path) -> None:
-    products = "\n".join(f"GPU {n}: NVIDIA GB200 (UUID: GPU-{n})" for n in range(4))
-
-    assert "share NVLink in racks" in read(tmp_path, matrix(all_joined(4, "NV18"), products=products), "gb.txt").title

@@ -92,11 +92,6 @@ def test_other_missing_precisions_name_those_there_are() -> None:
         load_device("a100-sxm4-80").peak("fp8")
 
 
-def test_an_unknown_device_names_the_nearest() -> None:
-    with pytest.raises(RequestError, match="did you mean h100-sxm"):
-        load_device("h100-sxm5")
-
-
 def test_a_device_of_the_users_own() -> None:
     device = device_from_mapping(
         {

@@ -93,11 +93,6 @@ def test_mistakes_are_named(tmp_path: Path, before: str, after: str, message: st
         load_model_file(own(tmp_path, OWN.replace(before, after, 1)))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"absent\.yaml: no such file"):
-        load_model_file(tmp_path / "absent.yaml")
-
-
 def test_transformer_is_the_catalogue_in_one_call() -> None:
     llama = transformer(
         "llama3-8b", layers=32, hidden=4096, ffn_hidden=14336, heads=32, kv_heads=8, vocab=128256, max_seq_len=8192

@@ -1,4 +1,4 @@
-"""Launch files of many tools with what they say, from tests/search/launch_files.yaml."""
+"""Launch files of many tools with what they say (tests/search/launch_files.yaml), and refused ones."""
 
 import dataclasses
 from pathlib import Path
@@ -34,3 +34,17 @@ def text_of(name: str) -> str:
     """Return the one file of a case."""
     (text,) = LAUNCH_FILES[name].files.values()
     return text
+
+
+def _changed(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a refused case with its files: its own, or those of another case with one text changed."""
+    files = entry.get("files") or LAUNCH_FILES[entry["like"]].files
+    old, new = entry.get("change", ("", ""))
+    assert any(old in text for text in files.values())
+    return {**entry, "files": {name: text.replace(old, new) if old else text for name, text in files.items()}}
+
+
+REFUSED_FILES = {
+    name: _changed(entry)
+    for name, entry in yaml.safe_load(TABLE.with_name("refused_files.yaml").read_text("utf-8")).items()
+}
