@@ -18,11 +18,7 @@ TRANSFORMER_OPTIMIZERS = ("adam", "muon")
 
 
 def switches_of(args: argparse.Namespace) -> dict[str, str]:
-    """Return the switches set by the user.
-
-    Raises:
-        RequestError: a switch is unknown, set twice, or has no such setting.
-    """
+    """Return the switches set by the user."""
     from forerun.spaces.frameworks import parse_switches
     from forerun.spaces.opgraph.profile import GRAPH_SWITCHES
     from forerun.spaces.opgraph.resolve import names_graph_model
@@ -32,11 +28,7 @@ def switches_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any) -> "Request":
-    """Return the request of the shared flags with further ``fields``; ``graphs``: the verb also takes operator graphs.
-
-    Raises:
-        RequestError: a flag required for transformers is missing, or a flag is not for transformers.
-    """
+    """Return the request of the shared flags with further ``fields``; ``graphs``: whether for operator graphs, too."""
     from forerun.search.request.quantities import batch_of
     from forerun.search.request.request import Request
 
@@ -77,11 +69,7 @@ def request_of(args: argparse.Namespace, *, graphs: bool = False, **fields: Any)
 
 
 def _optimizer_switch(optimizer: str | None, switches: Mapping[str, str]) -> dict[str, str]:
-    """Name the switch of a transformer's framework that ``--optimizer`` sets; none for the default.
-
-    Raises:
-        RequestError: transformers have no such optimizer, or ``--with`` names another one.
-    """
+    """Name the switch of a transformer's framework that ``--optimizer`` sets; none for the default."""
     if optimizer is None:
         return {}
     if optimizer not in TRANSFORMER_OPTIMIZERS:
@@ -93,11 +81,7 @@ def _optimizer_switch(optimizer: str | None, switches: Mapping[str, str]) -> dic
 
 
 def check_kind(args: argparse.Namespace, graphs: bool) -> None:
-    """Refuse missing or meaningless flags for the kind of model; ``graphs``: see ``request_of``.
-
-    Raises:
-        RequestError: a flag is missing or meaningless.
-    """
+    """Refuse missing or meaningless flags for the kind of model; ``graphs``: see ``request_of``."""
     from forerun.spaces.opgraph.resolve import names_graph_model
 
     if names_graph_model(args.model):
@@ -115,11 +99,7 @@ def check_kind(args: argparse.Namespace, graphs: bool) -> None:
 
 
 def check_transformer(args: argparse.Namespace) -> None:
-    """Refuse an unknown transformer, which is a larger mistake than a missing flag.
-
-    Raises:
-        RequestError: no model has the name, or its file cannot be read.
-    """
+    """Refuse an unknown transformer, which is a larger mistake than a missing flag."""
     from forerun.spaces.models import resolve_model
     from forerun.spaces.opgraph.catalogue import graph_model_names
 

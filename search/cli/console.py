@@ -31,11 +31,7 @@ class PlainConsole(Console):
             yield segment if safe is segment.text else Segment(safe, segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Pass the error on; rich would end the program with exit code 1.
-
-        Raises:
-            BrokenPipeError: always.
-        """
+        """Pass the error on; rich would end the program with exit code 1."""
         raise BrokenPipeError
 
 

@@ -121,11 +121,7 @@ def _internal(error: Exception, debug: bool) -> int:
 
 
 def dispatch(arguments: list[str]) -> int:
-    """Run one command and return its exit code.
-
-    Raises:
-        RequestError: the verb or its arguments are wrong.
-    """
+    """Run one command and return its exit code."""
     verbs = {verb.name: verb for verb in VERBS}
     if not arguments or arguments[0].startswith("-"):
         return _without_verb(arguments)
@@ -159,11 +155,7 @@ def verb_help(verb: Verb) -> str:
 
 
 def _without_verb(arguments: list[str]) -> int:
-    """Answer ``--help``, ``--version`` and an empty command line.
-
-    Raises:
-        RequestError: another flag is given, which belongs to verbs.
-    """
+    """Answer ``--help``, ``--version`` and an empty command line."""
     from forerun.search.cli.flags.help import help_parser
 
     width = max(len(verb.name) for verb in VERBS)

@@ -70,12 +70,7 @@ def suited(setting: "Setting[AnyContext]") -> "tuple[Exploring | None, str]":
 
 
 def search_on_groups(args: argparse.Namespace, setting: "Setting") -> "Leaderboard":
-    """Search strategies on groups of nodes that differ, and return the leaderboard.
-
-    Raises
-    ------
-        RequestError: a flag is not supported for groups.
-    """
+    """Search strategies on groups of nodes that differ, and return the leaderboard."""
     from forerun.search.answer.searches import search_groups
     from forerun.search.explore.groups.simulated_plans import EVALUATIONS
 

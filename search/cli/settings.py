@@ -15,11 +15,7 @@ VERBOSITIES = ("quiet", "brief", "verbose")
 
 
 def user_defaults(flags: Iterable[Flag]) -> dict[str, UserDefault]:
-    """Return the values of flags in files of defaults, by the name of the parsed value.
-
-    Raises:
-        RequestError: a file cannot be read, or has an unknown key or an invalid value.
-    """
+    """Return the values of flags in files of defaults, by the name of the parsed value."""
     known = {flag.name.lstrip("-"): flag for flag in flags if flag.configurable}
     if not known:
         return {}

@@ -24,11 +24,7 @@ REFINED = 20
 
 
 def check_varying(args: argparse.Namespace) -> None:
-    """Set the number of simulated rows for comparison with trees, and refuse unsupported objectives.
-
-    Raises:
-        RequestError: several objectives at once, or one that does not improve with a shorter step.
-    """
+    """Set the number of simulated rows for comparison with trees, and refuse unsupported objectives."""
     if args.trees is None and not plans_device_counts(args):
         return
     from forerun.search.explore.trees.descents import check_objective

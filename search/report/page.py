@@ -30,8 +30,10 @@ def report_html(board: Leaderboard) -> str:
 
     Its Content-Security-Policy forbids every request and every other script.
 
-    Raises:
-        RequestError: the leaderboard has no rows.
+    Raises
+    ------
+    RequestError
+        The leaderboard has no rows.
     """
     if not board.rows:
         raise RequestError("a report needs at least one row, but the leaderboard has none")
@@ -95,7 +97,9 @@ def _drawn(rows: Sequence[Row], text: str) -> str:
 def write_report(path: Path, board: Leaderboard) -> None:
     """Write a leaderboard as a page, atomically.
 
-    Raises:
-        RequestError: the path cannot be written, or the leaderboard has no rows.
+    Raises
+    ------
+    RequestError
+        The path cannot be written, or the leaderboard has no rows.
     """
     write_text(path, report_html(board))

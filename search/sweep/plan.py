@@ -82,8 +82,10 @@ class SweepPlan:
 def read_plan(path: Path, *, calibration: str | None = None, profile: str | None = None) -> SweepPlan:
     """Read a sweep document; ``calibration``, ``profile``: files that every search uses.
 
-    Raises:
-        RequestError: the document cannot be read, has unknown keys, names something unknown or the same search twice.
+    Raises
+    ------
+    RequestError
+        The document cannot be read, has unknown keys, names something unknown or the same search twice.
     """
     from pydantic import BaseModel, ConfigDict, Field
 
@@ -173,8 +175,10 @@ def plan_of(
     which every combination is searched; None: the flat space. ``switches``: settings of the software; ``calibration``,
     ``profile``: files; all apply to every search.
 
-    Raises:
-        RequestError: a list is empty, a name unknown, or a search occurs twice.
+    Raises
+    ------
+    RequestError
+        A list is empty, a name unknown, or a search occurs twice.
     """
     lists = {
         "models": models,
@@ -242,11 +246,7 @@ def plan_of(
 
 
 def _software(name: str, kinds: Iterable[AnyKind], switches: Mapping[str, str]) -> Mapping[AnyKind, Any]:
-    """Return the software of a name from the kinds of models that support it (``ModelKind.software``).
-
-    Raises:
-        RequestError: no kind supports it.
-    """
+    """Return the software of a name from the kinds of models that support it (``ModelKind.software``)."""
     supported, refused = dict[AnyKind, Any](), list[RequestError]()
     for kind in dict.fromkeys(kinds):
         try:
@@ -279,8 +279,10 @@ def canonical(value: Any) -> Any:
     >>> canonical({"b": (1, 2.5), "a": {"y", "x"}})
     [['a', ['x', 'y']], ['b', [1, 2.5]]]
 
-    Raises:
-        TypeError: a part of the value has no such form.
+    Raises
+    ------
+    TypeError
+        A part of the value has no such form.
     """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
@@ -325,11 +327,7 @@ def _budget(fields: dict[str, Any]) -> dict[str, Any]:
 def _explorings(
     per_stage: list[str] | str | None, sampler: str | None, seeds: list[int] | int | None, evaluations: int | None
 ) -> list[Exploring | None]:
-    """Return the ways in which every combination is searched.
-
-    Raises:
-        RequestError: a sampler or a choice of ``per_stage`` is unknown, or seeds and bounds are given without them.
-    """
+    """Return the ways in which every combination is searched."""
     if per_stage is None and sampler is None:
         if seeds is not None or evaluations is not None:
             raise RequestError("seeds and evaluations are for a sampler; add per_stage: [layers] or sampler: local")

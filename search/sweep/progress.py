@@ -158,8 +158,10 @@ class Agenda(Iterator[Item]):
     def go_on(self, piece: SweepSearch, parts: Iterable[Record]) -> None:
         """Continue a search with parts of earlier runs.
 
-        Raises:
-            RequestError: the parts overlap.
+        Raises
+        ------
+        RequestError
+            The parts overlap.
         """
         parts = list(parts)
         spans, size = [(part["low"], part["high"]) for part in parts], parts[0]["size"]

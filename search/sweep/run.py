@@ -157,10 +157,14 @@ def run_sweep(
     ``workers`` selects the workers; None: this process. ``chunk_times``: cuts of a long search; ``search`` replaces the
     search of a piece (for tests). The results depend only on the plan.
 
-    Raises:
-        RequestError: the folder does not fit the plan, or workers are unavailable.
-        StorageError: the folder cannot be written.
-        EndedEarly: interrupted, with the result of the finished searches.
+    Raises
+    ------
+    RequestError
+        The folder does not fit the plan, or workers are unavailable.
+    StorageError
+        The folder cannot be written.
+    EndedEarly
+        Interrupted, with the result of the finished searches.
     """
     watch = watch or Watch()
     with RunDirectory(folder, plan, resume=resume) as run:

@@ -35,10 +35,13 @@ class RunDirectory(Closing):
     ``records`` are the finished searches by key, a later line of a key overrides earlier ones. ``parts`` are the parts
     of long searches at the opening of the directory.
 
-    Raises:
-        RequestError: the directory has other files, another driver uses it, or it was made for other inputs or by
-            another version of the cost model; or it has a sweep already and ``resume`` is not set.
-        StorageError: the directory cannot be written.
+    Raises
+    ------
+    RequestError
+        The directory has other files, another driver uses it, or it was made for other inputs or by another version of
+        the cost model; or it has a sweep already and ``resume`` is not set.
+    StorageError
+        The directory cannot be written.
     """
 
     def __init__(self, folder: Path, plan: SweepPlan, *, resume: bool) -> None:
@@ -78,8 +81,10 @@ class RunDirectory(Closing):
     def append(self, record: Record) -> None:
         """Add the record of a search; it is on disk when the method returns.
 
-        Raises:
-            StorageError: the disk is full or refuses; the record is not written then.
+        Raises
+        ------
+        StorageError
+            The disk is full or refuses; the record is not written then.
         """
         self._append(RECORDS, record)
         self.records[record["key"]] = record
@@ -87,8 +92,10 @@ class RunDirectory(Closing):
     def append_part(self, part: Record) -> None:
         """Add a part of a search; it is on disk when the method returns.
 
-        Raises:
-            StorageError: the disk is full or refuses; the part is not written then.
+        Raises
+        ------
+        StorageError
+            The disk is full or refuses; the part is not written then.
         """
         self._append(PARTS, part)
 
@@ -107,8 +114,10 @@ class RunDirectory(Closing):
     def write(self, name: str, text: str) -> None:
         """Write a result file atomically.
 
-        Raises:
-            StorageError: the disk is full or refuses.
+        Raises
+        ------
+        StorageError
+            The disk is full or refuses.
         """
         with self._storage(name):
             for journal in self._journals.values():
@@ -184,11 +193,7 @@ def _manifest(plan: SweepPlan) -> dict[str, Any]:
 
 
 def _check(folder: Path, manifest: Mapping[str, Any], plan: SweepPlan) -> None:
-    """Refuse a continuation with other inputs.
-
-    Raises:
-        RequestError: the inputs differ; the message names the difference.
-    """
+    """Refuse a continuation with other inputs."""
     if manifest["cost_model"] != cost_model_version():
         raise RequestError(
             f"{folder} was made by another version of the cost model ({manifest['cost_model']}, this is "

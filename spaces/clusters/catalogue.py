@@ -28,8 +28,10 @@ def cluster_names() -> tuple[str, ...]:
 def load_cluster(name: str) -> Cluster:
     """Return the catalogued cluster called ``name``.
 
-    Raises:
-        RequestError: the cluster does not exist; the message names the nearest ones, or those of a device's name.
+    Raises
+    ------
+    RequestError
+        The cluster does not exist; the message names the nearest ones, or those of a device's name.
     """
     if name in device_names() and name not in cluster_names():
         near = ", ".join(cluster for cluster in cluster_names() if load_cluster(cluster).device.name == name)
@@ -45,8 +47,10 @@ def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
 
     ``groups``: accept groups of different nodes; otherwise a document with groups is refused.
 
-    Raises:
-        RequestError: ``text`` is none of these, or the document is invalid (with file, line and key).
+    Raises
+    ------
+    RequestError
+        ``text`` is none of these, or the document is invalid (with file, line and key).
     """
     lowered = text.lower()
     if lowered.endswith(TOPOLOGY_ENDINGS):
@@ -70,8 +74,10 @@ def resolve_cluster(text: str, *, groups: bool = False) -> Cluster:
 def cluster_document(text: str) -> dict[str, Any]:
     """Return the keys of a cluster document for the cluster of ``text``, from any source.
 
-    Raises:
-        RequestError: as for ``resolve_cluster``.
+    Raises
+    ------
+    RequestError
+        As for ``resolve_cluster``.
     """
     lowered = text.lower()
     if lowered.endswith(TOPOLOGY_ENDINGS):
@@ -134,8 +140,10 @@ def _topology_keys(path: Path, document: Document) -> tuple[dict[str, Any], tupl
 def cluster_from_mapping(data: Mapping[str, Any], *, name: str) -> Cluster:
     """Return the cluster of ``data`` (the keys of a cluster document).
 
-    Raises:
-        RequestError: a device is unknown, or values contradict each other.
+    Raises
+    ------
+    RequestError
+        A device is unknown, or values contradict each other.
     """
     device = _device(data["device"])
     spec, filled = spec_from_mapping(data, device)
@@ -193,8 +201,10 @@ def simple_cluster(
     slice of a TPU pod; None: devices of a node (of an NVL72 rack: 72). Values that were filled in or derived from the
     description are in ``defaults``.
 
-    Raises:
-        RequestError: the facts contradict each other.
+    Raises
+    ------
+    RequestError
+        The facts contradict each other.
     """
     words = (intra_link or "").lower()
     data: dict[str, Any] = {"device": device, "devices_per_node": devices_per_node}

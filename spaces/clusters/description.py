@@ -69,8 +69,10 @@ class Defaults:
 def spec_from_mapping(data: Mapping[str, Any], device: Device) -> tuple[ClusterSpec, Defaults]:
     """Return the spec of ``data`` (the keys of a cluster document) and the filled-in defaults.
 
-    Raises:
-        RequestError: values contradict each other; see ``ClusterSpec``.
+    Raises
+    ------
+    RequestError
+        Values contradict each other; see ``ClusterSpec``.
     """
     filled = Defaults()
     per_node: int = data["devices_per_node"]

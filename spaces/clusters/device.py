@@ -95,8 +95,10 @@ class Device:
     def peak(self, precision: str) -> float:
         """Dense peak in FLOP/s at ``precision``.
 
-        Raises:
-            RequestError: the precision is unknown, or the device lacks it; the message names its precisions.
+        Raises
+        ------
+        RequestError
+            The precision is unknown, or the device lacks it; the message names its precisions.
         """
         if precision in self.peak_flops_per_s:
             return self.peak_flops_per_s[precision]
@@ -117,8 +119,10 @@ def device_names() -> tuple[str, ...]:
 def load_device(name: str) -> Device:
     """Return the catalogued device called ``name``.
 
-    Raises:
-        RequestError: the device does not exist; the message names the nearest ones.
+    Raises
+    ------
+    RequestError
+        The device does not exist; the message names the nearest ones.
     """
     return device_from_mapping(read_entry("devices", name, "device"), name=name)
 
@@ -126,8 +130,10 @@ def load_device(name: str) -> Device:
 def device_from_mapping(data: Mapping[str, Any], *, name: str) -> Device:
     """Return the device of ``data`` (the keys of a catalogue file).
 
-    Raises:
-        RequestError: a value is not a quantity.
+    Raises
+    ------
+    RequestError
+        A value is not a quantity.
     """
     sources: Mapping[str, str] = data.get("sources", {})
     link = data.get("link", {})
@@ -168,8 +174,10 @@ def names_in(folder: str) -> tuple[str, ...]:
 def read_entry(folder: str, name: str, what: str) -> Mapping[str, Any]:
     """Return the catalogue entry ``name`` of ``folder`` as plain data.
 
-    Raises:
-        RequestError: the entry does not exist; the message names its kind, ``what``.
+    Raises
+    ------
+    RequestError
+        The entry does not exist; the message names its kind, ``what``.
     """
     names = names_in(folder)
     if name not in names:

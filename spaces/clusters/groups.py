@@ -31,8 +31,10 @@ def groups_from_document(document: Document, *, named: Callable[[str], Cluster],
 
     ``named``: reader of a name or path; ``described``: reader of the keys of a cluster.
 
-    Raises:
-        RequestError: a group is invalid, is not whole nodes, or cannot reach the others.
+    Raises
+    ------
+    RequestError
+        A group is invalid, is not whole nodes, or cannot reach the others.
     """
     from forerun.spaces.clusters.schema import GroupsDocument  # imports pydantic, which a catalogue name does not need
 
@@ -81,8 +83,10 @@ def groups_from_document(document: Document, *, named: Callable[[str], Cluster],
 def stage_groups(cluster: Cluster, pp: int, devices_per_stage: int) -> tuple[int, ...]:
     """Return the group of every pipeline stage: groups are filled in order.
 
-    Raises:
-        RequestError: the groups cannot fit ``pp`` undivided stages of ``devices_per_stage`` devices.
+    Raises
+    ------
+    RequestError
+        The groups cannot fit ``pp`` undivided stages of ``devices_per_stage`` devices.
     """
     group_of_stage: list[int] = []
     for number, group in enumerate(cluster.groups):

@@ -89,8 +89,10 @@ class Network:
 class ClusterSpec:
     """Equal nodes.
 
-    Raises:
-        RequestError: sizes do not divide each other, rates are not positive, or kinds are unknown.
+    Raises
+    ------
+    RequestError
+        Sizes do not divide each other, rates are not positive, or kinds are unknown.
     """
 
     devices_per_node: int

@@ -26,8 +26,10 @@ def build_graph(spec: ClusterSpec, nodes: int) -> "Graph":
     Device nodes have ``node``, ``socket``, ``domain`` and ``tier 0`` and above (numbers of their groups); a socket
     through whose memory transfers are staged has ``throughput_bytes_per_s``; ``graph.graph["spec"]`` is the spec.
 
-    Raises:
-        RequestError: the number is below one or above the cluster's.
+    Raises
+    ------
+    RequestError
+        The number is below one or above the cluster's.
     """
     import networkx
 

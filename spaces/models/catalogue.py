@@ -24,8 +24,10 @@ _Keys = Mapping[str, Any]
 def model_from_mapping(data: _Keys, *, name: str) -> Model:
     """Return the model that ``data`` describes; ``name`` is its default name.
 
-    Raises:
-        RequestError: the fields of a Hugging Face configuration (``config``) cannot be read.
+    Raises
+    ------
+    RequestError
+        The fields of a Hugging Face configuration (``config``) cannot be read.
     """
     keys = _stated(data)
     called = keys.pop("name", "") or name
@@ -93,8 +95,10 @@ def model_names() -> tuple[str, ...]:
 def load_model(name: str) -> Model:
     """Return the model called ``name`` (upper case, and ``_`` for ``-``, are accepted).
 
-    Raises:
-        RequestError: no model has that name; the text names the nearest ones.
+    Raises
+    ------
+    RequestError
+        No model has that name; the text names the nearest ones.
     """
     key = name.lower().replace("_", "-")
     # Names are matched against the listing, so that no text can point outside the folder.
@@ -107,8 +111,10 @@ def load_model(name: str) -> Model:
 def load_model_file(path: Path) -> Model:
     """Return the model in the YAML file at ``path``, in the form of ``forerun.spaces.models.schema``.
 
-    Raises:
-        RequestError: the file cannot be read or breaks the schema; the text names file, line and key.
+    Raises
+    ------
+    RequestError
+        The file cannot be read or breaks the schema; the text names file, line and key.
     """
     from forerun.spaces.models.schema import ConfigDocument, ModelDocument  # pydantic: the catalogue needs none
 

@@ -67,8 +67,10 @@ class Layer:
     def attention(self) -> Attention:
         """The mixer, for code that is limited to softmax attention.
 
-        Raises:
-            RequestError: the layer has another mixer.
+        Raises
+        ------
+        RequestError
+            The layer has another mixer.
         """
         if not isinstance(self.mixer, Attention):
             kind = "no mixer" if self.mixer is None else self.mixer.name
@@ -79,8 +81,10 @@ class Layer:
     def feed_forward(self) -> FeedForward | MixtureOfExperts:
         """The feed-forward, for code that needs one in every layer.
 
-        Raises:
-            RequestError: the layer has none.
+        Raises
+        ------
+        RequestError
+            The layer has none.
         """
         if self.mlp is None:
             raise RequestError(f"layer {self.name} has no feed-forward, but this needs one in every layer")

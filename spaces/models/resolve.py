@@ -25,8 +25,10 @@ def resolve_model(text: str, *, ignore: frozenset[str] = frozenset()) -> Resolve
     ``text`` is a catalogue name or the path of a YAML file, of a ``config.json`` or of a directory with one.
     ``ignore``: configuration fields to treat as absent.
 
-    Raises:
-        RequestError: ``text`` is neither a name nor a readable file, or the file is invalid.
+    Raises
+    ------
+    RequestError
+        ``text`` is neither a name nor a readable file, or the file is invalid.
     """
     if text.lower().replace("_", "-") in model_names():
         return ResolvedModel(model=load_model(text))
@@ -51,11 +53,7 @@ def _from_path(path: Path, ignore: frozenset[str]) -> ResolvedModel:
 
 
 def _from_config(path: Path, name: str, ignore: frozenset[str]) -> ResolvedModel:
-    """Return the model of a Hugging Face configuration, called ``name``.
-
-    Raises:
-        RequestError: the file is invalid, or has a property that is not modelled.
-    """
+    """Return the model of a Hugging Face configuration, called ``name``."""
     from forerun.spaces.models.huggingface import convert_config  # here: 30 modules that few models need
 
     document = read_document(path, infinite=True)

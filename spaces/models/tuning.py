@@ -74,8 +74,10 @@ def tuned(model: Model, lora: str | None, frozen: Sequence[str]) -> Model:
     ``lora``: a rank, optionally followed by a colon and the products with adapters, ``16`` or
     ``16:attention+mlp+experts``; all other parts are frozen. ``frozen``: names of layers, ``embedding`` or ``head``.
 
-    Raises:
-        RequestError: no such rank, product or part exists, or no part remains trained.
+    Raises
+    ------
+    RequestError
+        No such rank, product or part exists, or no part remains trained.
     """
     if lora is None and not frozen:
         return model
@@ -99,8 +101,10 @@ def frozen_parts(text: str | None) -> tuple[str, ...]:
     >>> frozen_parts("image, embedding")
     ('image', 'embedding')
 
-    Raises:
-        RequestError: a name is empty.
+    Raises
+    ------
+    RequestError
+        A name is empty.
     """
     if text is None:
         return ()
@@ -116,8 +120,10 @@ def parse_lora(text: str) -> tuple[int, tuple[str, ...]]:
     >>> parse_lora("16"), parse_lora("8:attention")
     ((16, ('attention', 'mlp')), (8, ('attention',)))
 
-    Raises:
-        RequestError: the text has another form.
+    Raises
+    ------
+    RequestError
+        The text has another form.
     """
     match = re.fullmatch(r"(\d{1,5})(?::([a-z]+(?:\+[a-z]+)*))?", text.strip())
     if match is None or not 1 <= int(match[1]) <= LARGEST_RANK:

@@ -24,8 +24,10 @@ from forerun.spaces.trees.values import Computation, Memory, Node, Timing
 def tree_of(context: Context, strategy: Strategy) -> Node:
     """Return a legal strategy as a tree: its settings at the root, a child for each virtual stage.
 
-    Raises:
-        RequestError: it recomputes layers in groups or keeps shares of tensors on the host, which trees cannot express.
+    Raises
+    ------
+    RequestError
+        It recomputes layers in groups or keeps shares of tensors on the host, which trees cannot express.
     """
     if strategy.stage_offload is not None:
         raise RequestError("a tree has no word for shares on the host: it keeps tensors of whole layers there")

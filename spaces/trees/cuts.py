@@ -24,9 +24,11 @@ def legal_cuts(graph: OperatorGraph, tree: ResolvedTree) -> Mapping[str, tuple[C
     An operator without an axis, or with an uncuttable one, is repeated on all its parts. A distributed layer is not
     cut. An operator without settings in its node or above takes the layout of its neighbours.
 
-    Raises:
-        TreeError: an axis is unknown or does not divide, the number of parts is not the number of the stage's devices,
-            or the tree requires settings that operators do not have; the error has the path of the node.
+    Raises
+    ------
+    TreeError
+        An axis is unknown or does not divide, the number of parts is not the number of the stage's devices, or the tree
+        requires settings that operators do not have; the error has the path of the node.
     """
     known = {axis.name for operator in graph.operators for axis in operator.axes if axis.kind is not AxisKind.OPAQUE}
     operators = {operator.name: operator for operator in graph.operators}
@@ -141,8 +143,10 @@ def _check(leaf: Leaf, degrees: Mapping[str, int], stage: Stage, known: set[str]
 def devices_of(leaf: Leaf, stage: Stage) -> tuple[int, ...]:
     """Return the devices of its stage on which a layer runs.
 
-    Raises:
-        TreeError: it names a device outside the stage.
+    Raises
+    ------
+    TreeError
+        It names a device outside the stage.
     """
     if not leaf.compute.on:
         return stage.devices

@@ -48,8 +48,10 @@ class ComputeDocument(_Part):
     def build(self, place: KeyPath) -> Computation:
         """Return the value.
 
-        Raises:
-            TreeError: the devices are invalid.
+        Raises
+        ------
+        TreeError
+            The devices are invalid.
         """
         settings = self.model_dump(exclude={"on"})
         return Computation(**settings, on=None if self.on is None else _devices(self.on, (*place, "on")))
@@ -101,8 +103,10 @@ class ScheduleDocument(_Part):
     def build(self, place: KeyPath) -> Timing:
         """Return the value.
 
-        Raises:
-            TreeError: the order does not exist, or the recompute is impossible.
+        Raises
+        ------
+        TreeError
+            The order does not exist, or the recompute is impossible.
         """
         flight = self.in_flight
         return Timing(
@@ -137,8 +141,10 @@ class NodeDocument(_Part):
     def build(self, place: KeyPath = ()) -> Node:
         """Return the value.
 
-        Raises:
-            TreeError: the devices are invalid, or as in ``ScheduleDocument.build``.
+        Raises
+        ------
+        TreeError
+            The devices are invalid, or as in ``ScheduleDocument.build``.
         """
         return Node(
             name=self.name,
@@ -170,8 +176,10 @@ def _words(value: Words | None) -> list[str]:
 def read_tree(path: Path) -> tuple[Node, Document]:
     """Return the tree of a YAML or JSON file, and the file for later errors (``at_line``).
 
-    Raises:
-        RequestError: the file cannot be read, or is not a tree; the message has file, line and path of the node.
+    Raises
+    ------
+    RequestError
+        The file cannot be read, or is not a tree; the message has file, line and path of the node.
     """
     document = read_document(path)
     return _tree_of(document), document
@@ -180,8 +188,10 @@ def read_tree(path: Path) -> tuple[Node, Document]:
 def parse_tree(text: str, source: str = "tree.yaml") -> Node:
     """Return the tree of a text.
 
-    Raises:
-        RequestError: as for ``read_tree``.
+    Raises
+    ------
+    RequestError
+        As for ``read_tree``.
     """
     return _tree_of(parse_document(text, source=source))
 

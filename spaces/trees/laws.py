@@ -87,9 +87,11 @@ def legal_tree(context: Context, tree: ResolvedTree, known: Broken | None = None
 
     ``known``: laws checked earlier in the same context; newly checked laws are added.
 
-    Raises:
-        TreeError: a leaf breaks a law of flat strategies, its devices do not match its degrees, or the stages are not
-            on the ranks of the schedule; the error has the path of the node.
+    Raises
+    ------
+    TreeError
+        A leaf breaks a law of flat strategies, its devices do not match its degrees, or the stages are not on the ranks
+        of the schedule; the error has the path of the node.
     """
     _check_order(context, tree)
     placement = _placement(tree)

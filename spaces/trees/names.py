@@ -38,8 +38,10 @@ def matching_layers(specs: Sequence[str], names: Sequence[str]) -> tuple[str, ..
     >>> matching_layers(["conv1..pool1"], ["conv1", "relu1", "pool1", "linear1"])
     ('conv1', 'relu1', 'pool1')
 
-    Raises:
-        RequestError: a word matches no layer.
+    Raises
+    ------
+    RequestError
+        A word matches no layer.
     """
     matches: set[str] = set()
     known = set(names)
@@ -88,11 +90,7 @@ def without_blocks(node: Node, blocks: Mapping[str, Sequence[str]]) -> Node:
 
 
 def _named_range(text: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the layers from one name to another, both included.
-
-    Raises:
-        RequestError: an end matches no layer, or the second precedes the first.
-    """
+    """Return the layers from one name to another, both included."""
     first, last = (part.strip() for part in text.split("..", 1))
     for name in (first, last):
         if name not in names:
@@ -116,8 +114,10 @@ def device_numbers(specs: Iterable[str]) -> tuple[int, ...]:
     >>> device_numbers(["0-3", "8"])
     (0, 1, 2, 3, 8)
 
-    Raises:
-        RequestError: a word is not a number or range, or a device is duplicate.
+    Raises
+    ------
+    RequestError
+        A word is not a number or range, or a device is duplicate.
     """
     numbers: list[int] = []
     for spec in specs:

@@ -110,9 +110,11 @@ def resolve_tree(root: Node, layers: Sequence[str], modules: Sequence[str] = MOD
 
     Layers whose names are numbers consist of ``modules``.
 
-    Raises:
-        TreeError: the tree names an unknown layer or names one twice, leaves one without a stage, or its stages
-            contradict its schedule; the error has the path of the node.
+    Raises
+    ------
+    TreeError
+        The tree names an unknown layer or names one twice, leaves one without a stage, or its stages contradict its
+        schedule; the error has the path of the node.
     """
     units = units_of(layers, modules)
     named = set(own_units(root, units))

@@ -25,8 +25,10 @@ def units_of(layers: Sequence[str], modules: Sequence[str]) -> tuple[Unit, ...]:
 def own_units(node: Node, allowed: Sequence[Unit]) -> tuple[Unit, ...]:
     """Return the units among ``allowed`` that a node names.
 
-    Raises:
-        TreeError: it names an unknown layer or module; the error has the path of the node.
+    Raises
+    ------
+    TreeError
+        It names an unknown layer or module; the error has the path of the node.
     """
     units = tuple(allowed)
     if node.layers is not None:

@@ -70,8 +70,10 @@ class Memory:
     def stage(self, place: KeyPath) -> int:
         """Return the ZeRO stage that shards these tensors.
 
-        Raises:
-            TreeError: there is none: gradients are sharded with the optimizer states, parameters with both.
+        Raises
+        ------
+        TreeError
+            There is none: gradients are sharded with the optimizer states, parameters with both.
         """
         sharded = [bool(getattr(self, name)) for name in ZERO_TENSORS]
         stage = sum(sharded)

@@ -52,13 +52,7 @@ def tool_description(verb: str) -> str:
 
 
 def command_words(verb: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command of a call.
-
-    Raises
-    ------
-    RequestError
-        The tool or an argument is unknown.
-    """
+    """Return the words of the command of a call."""
     if verb not in TOOLS:
         raise unknown("tool", verb, TOOLS)
     flags, placed, named = tool_flags(verb), list[str](), list[str]()

@@ -170,13 +170,7 @@ def search_number(text: str) -> "int | str":
 
 
 def operator_change(text: str) -> "OperatorChange":
-    """Read ``OPERATOR[@RANK]=X`` (a factor) or ``OPERATOR[@RANK]=+TIME`` (``-TIME``).
-
-    Raises
-    ------
-    Unreadable
-        The text is neither.
-    """
+    """Read ``OPERATOR[@RANK]=X`` (a factor) or ``OPERATOR[@RANK]=+TIME`` (``-TIME``)."""
     from forerun.simulator.improve.operator_changes import OperatorChange
     from forerun.spaces.units import parse_seconds
 

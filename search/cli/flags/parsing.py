@@ -60,10 +60,6 @@ class Words:
 
         ``given`` of the result has the flag of every value other than the default, ``filled`` the texts of values from
         files of defaults. ``rest``: name of the value with the words after ``--``; without it they are arguments.
-
-        Raises:
-            HelpWanted: help is requested.
-            RequestError: a flag is unknown, a value cannot be read, or something is missing.
         """
         values: dict[str, Any] = {}
         loose: list[str] = []
@@ -186,11 +182,7 @@ def _start(flag: Flag) -> Any:
 
 
 def _read(flag: Flag, text: str) -> Any:
-    """Return the value of a word.
-
-    Raises:
-        RequestError: the word is none of the choices, or not of the flag's kind.
-    """
+    """Return the value of a word."""
     if flag.choices and text not in flag.choices:
         near = nearest(text, flag.choices, count=1)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -202,11 +194,7 @@ def _read(flag: Flag, text: str) -> Any:
 
 
 def _check_output(flag: Flag, parsed: Namespace) -> None:
-    """Refuse an output file that another flag names, or that exists without ``--force``.
-
-    Raises:
-        RequestError: the file is refused, or see ``check_output``.
-    """
+    """Refuse an output file that another flag names, or that exists without ``--force``."""
     from forerun.spaces.files import check_output
 
     path: Path = getattr(parsed, flag.dest)
@@ -228,11 +216,7 @@ def _same(path: Path, other: object) -> bool:
 
 
 def refuse_unserved(parsed: Namespace, answer: Answer, why: str) -> None:
-    """Refuse flags that do not apply to an answer; ``why`` ends the message after the flag.
-
-    Raises:
-        RequestError: one was given.
-    """
+    """Refuse flags that do not apply to an answer; ``why`` ends the message after the flag."""
     for flag in parsed.given.values():
         if answer not in flag.serves:
             raise RequestError(f"{flag.name} {why}")

@@ -23,11 +23,7 @@ MOST_SHOWN = 8
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit, write and report.
-
-    Raises:
-        RequestError: a file cannot be read or written, no row can be used, or rows are of several machines.
-    """
+    """Fit, write and report."""
     if not args.files and not args.append:
         raise RequestError("name at least one table of measured runs, like runs.csv")
     with held(args.out.with_name(f".{args.out.name}.lock"), str(args.out), on_wait=partial(_say_waiting, args.out)):

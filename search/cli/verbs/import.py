@@ -28,11 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def variables(stated: Sequence[str]) -> dict[str, str]:
-    """Return ``NAME=VALUE`` words by name.
-
-    Raises:
-        RequestError: a word has another form, or a name is given twice.
-    """
+    """Return ``NAME=VALUE`` words by name."""
     by_name: dict[str, str] = {}
     for word in stated:
         name, separator, value = word.partition("=")

@@ -24,12 +24,7 @@ from forerun.spaces.units import format_bytes, format_seconds, parse_bytes, pars
 
 
 def run(args: argparse.Namespace) -> int:
-    """Find the step, search improvements and what-if cases, and print.
-
-    Raises:
-        RequestError: the request is wrong, or a file cannot be written.
-        InfeasibleError: nothing fits into the memory.
-    """
+    """Find the step, search improvements and what-if cases, and print."""
     if args.bucket is not None and args.bucket not in RULES:
         raise unknown("rule of buckets", args.bucket, RULES)
     if args.bucket is not None and args.groups is not None:
@@ -63,11 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> ImproveSource:
-    """Return the step to improve, of a model or of traces.
-
-    Raises:
-        RequestError: neither or both of a model and traces are given, or a fact of the training is missing.
-    """
+    """Return the step to improve, of a model or of traces."""
     from forerun.search.cli.progress import ReadingBar
 
     if (args.model is None) == (args.traces is None):

@@ -51,11 +51,7 @@ _NAME = re.compile(r"\$\{([^{}]{0,100})\}")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the commands until one fails; return the exit code of the last.
-
-    Raises:
-        RequestError: the document is wrong, or a command is.
-    """
+    """Run the commands until one fails; return the exit code of the last."""
     document = validate(read_document(args.document), CommandsDocument)
     values = {name: str(value) for name, value in document.values.items()} | _set(args.set)
     commands = [[_filled(word, values) for word in job.words()] for job in document.jobs]
@@ -79,11 +75,7 @@ def _set(settings: list[str]) -> dict[str, str]:
 
 
 def _filled(word: str, values: dict[str, str]) -> str:
-    """Return a word with variables replaced by their values.
-
-    Raises:
-        RequestError: a variable has no value.
-    """
+    """Return a word with variables replaced by their values."""
     for name in _NAME.findall(word):
         if name not in values:
             raise unknown("value", name, values)

@@ -7,11 +7,7 @@ from forerun.spaces.errors import RequestError
 
 
 def run(args: argparse.Namespace) -> int:
-    """Find the limits and print.
-
-    Raises:
-        RequestError: the model is a transformer.
-    """
+    """Find the limits and print."""
     if not is_graph_model(args):
         raise RequestError(
             f"limits are for operator graphs, but got {args.model}; "

@@ -7,13 +7,7 @@ from forerun.spaces.errors import RequestError
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until the client disconnects.
-
-    Raises
-    ------
-    RequestError
-        The package mcp is not installed.
-    """
+    """Serve until the client disconnects."""
     if find_spec("mcp") is None:
         raise RequestError(
             'forerun mcp needs the package mcp, which is not installed; run `pip install "forerun[mcp]"`'

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan, measure, write.
-
-    Raises
-    ------
-    RequestError
-        The request is wrong, torch is missing, or a file cannot be read or written.
-    """
+    """Plan, measure, write."""
     setting: Setting[AnyContext] = resolve(request_of(args, graphs=True, overrides=_overrides(args)))
     _check(args)
     device = setting.context.cluster.device.name

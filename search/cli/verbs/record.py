@@ -10,11 +10,7 @@ from forerun.spaces.errors import RequestError
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command and print the recording.
-
-    Raises:
-        RequestError: no command, wrong steps, a folder with files, or nothing was recorded.
-    """
+    """Run the command and print the recording."""
     if not args.command:
         raise RequestError("name the command that trains after --: forerun record --out traces -- torchrun train.py")
     first, last = parse_steps(args.steps)

@@ -23,11 +23,7 @@ from forerun.spaces.units import parse_rate, with_unit
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, replay and print.
-
-    Raises:
-        RequestError: a trace is truncated, empty, no trace or of another run, or a file cannot be written.
-    """
+    """Read, replay and print."""
     link = None if args.link is None else with_unit(parse_rate, args.link)
     if link is not None and not link > 0:
         raise RequestError(f"the rate of a link must be more than 0, but got {args.link}")
@@ -75,11 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_profile(args: argparse.Namespace, analysis: Analysis) -> None:
-    """Write message times as a profile.
-
-    Raises:
-        RequestError: the cluster is unknown, no message is usable, or the file cannot be written.
-    """
+    """Write message times as a profile."""
     from forerun.search.measured.profiling import write_profile
     from forerun.search.measured.profiling.replayed import replayed_profile, strange_pace
 
@@ -117,11 +109,6 @@ def operators_document(
         Names of operators to find (shell wildcards).
     top
         Number of listed operators and differences.
-
-    Raises
-    ------
-    RequestError
-        A change or a pattern is for an operator or a rank missing in the run.
     """
     uses = operator_uses(analysis.replay.graph.traces)
     document: dict[str, Any] = {
@@ -144,11 +131,7 @@ def operators_csv(analysis: Analysis) -> str:
 
 
 def _matching(uses: Sequence[OperatorUse], patterns: Sequence[str]) -> tuple[OperatorUse, ...]:
-    """Return the operators that patterns name.
-
-    Raises:
-        RequestError: a pattern matches none.
-    """
+    """Return the operators that patterns name."""
     for pattern in patterns:
         if not any(fnmatchcase(use.name, pattern) for use in uses):
             raise unknown("operator of the traces", pattern, sorted({use.name for use in uses}))

@@ -35,11 +35,7 @@ SERVER_SETTINGS = ("bandwidth", "placement", "policy", "window", "barrier", "col
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict and print.
-
-    Raises:
-        RequestError: the request is wrong.
-    """
+    """Predict and print."""
     if (document := _jobs_document(args.model)) is not None:
         return _run_jobs(args, document)
     scaling = scale(request_of(args))
@@ -63,11 +59,7 @@ def _jobs_document(model: str) -> "Document | None":
 
 
 def _run_jobs(args: argparse.Namespace, document: "Document") -> int:
-    """Divide nodes among the jobs of a document and print all throughputs.
-
-    Raises:
-        RequestError: the document is wrong, or a flag is for one model.
-    """
+    """Divide nodes among the jobs of a document and print all throughputs."""
     refuse_unserved(args, Answer.JOBS, "is for one model; jobs are described in their file")
     jobs = plan_jobs(document)
     if args.json:
@@ -79,11 +71,7 @@ def _run_jobs(args: argparse.Namespace, document: "Document") -> int:
 
 
 def _write_trace(scaling: Scaling, path: Path) -> None:
-    """Write the timeline of the largest run.
-
-    Raises:
-        RequestError: the file cannot be written.
-    """
+    """Write the timeline of the largest run."""
     import sys
 
     noise = Disturbance(seed=scaling.request.seed, jitter=scaling.jitter, slow=scaling.request.slow)
@@ -93,11 +81,7 @@ def _write_trace(scaling: Scaling, path: Path) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ScaleRequest:
-    """Return the request of the flags.
-
-    Raises:
-        RequestError: a quantity or a slow worker cannot be read.
-    """
+    """Return the request of the flags."""
     if args.fidelity == "coarse":  # former name of the analytic model
         args.fidelity = "analytic"
     if args.fidelity not in (None, "analytic", "events", "both"):
@@ -140,11 +124,7 @@ def request_of(args: argparse.Namespace) -> ScaleRequest:
 
 
 def _servers(text: str) -> dict[str, Any]:
-    """Read the settings of parameter servers by name.
-
-    Raises:
-        RequestError: a setting is unknown, has no value, or is given twice.
-    """
+    """Read the settings of parameter servers by name."""
     settings: dict[str, Any] = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = word.partition("=")

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 
 def check_measuring(args: argparse.Namespace) -> None:
-    """Refuse contradictory flags before the search.
-
-    Raises:
-        RequestError: a format without runs, an unknown format, or several objectives at once.
-    """
+    """Refuse contradictory flags before the search."""
     if args.measure_next is None:
         if args.format is not None:
             raise RequestError("--format is for the runs of --measure-next; name both")
@@ -167,11 +163,7 @@ def _write(args: argparse.Namespace, setting: "Setting[AnyContext]", board: "Lea
 
 
 def _by_precision(args: argparse.Namespace, request: "Request") -> "dict[str, Setting[AnyContext]]":
-    """Return one request per named precision.
-
-    Raises:
-        RequestError: another option supports a single precision only.
-    """
+    """Return one request per named precision."""
     precisions = (args.precision or "").split(",")
     if len(precisions) == 1:
         return {}
@@ -225,11 +217,7 @@ def _flat_or_staged(args: argparse.Namespace, setting: "Setting[AnyContext]") ->
 
 
 def _present_run(args: argparse.Namespace) -> "tuple[Present | None, tuple[str, ...]]":
-    """Read the user's run, None without one; missing flags get the facts of its files.
-
-    Raises:
-        RequestError: neither the flags nor the files state the size of a step.
-    """
+    """Read the user's run, None without one; missing flags get the facts of its files."""
     if not args.baseline and args.measured is None:
         return None, ()
     from forerun.search.answer.baseline import read_present

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 
 def refuse_step_files(args: argparse.Namespace) -> None:
-    """Refuse files without events.
-
-    Raises
-    ------
-        RequestError: a file is requested.
-    """
+    """Refuse files without events."""
     from forerun.spaces.errors import RequestError
 
     for name in ("trace", "timeline", "chakra"):
@@ -36,12 +31,7 @@ def refuse_step_files(args: argparse.Namespace) -> None:
 
 
 def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", result: "EventResult") -> None:
-    """Write the requested files.
-
-    Raises
-    ------
-        RequestError: a file cannot be written, or its suffix is unknown.
-    """
+    """Write the requested files."""
     from forerun.spaces.errors import RequestError
 
     write_timelines(args, result)
@@ -59,12 +49,7 @@ def write_step_files(args: argparse.Namespace, setting: "Setting[AnyContext]", r
 
 
 def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
-    """Write trace and picture if requested.
-
-    Raises
-    ------
-        RequestError: a file cannot be written, or its suffix is unknown.
-    """
+    """Write trace and picture if requested."""
     from forerun.simulator.events import timeline_html, timeline_svg, write_trace
     from forerun.spaces.errors import RequestError
     from forerun.spaces.files import write_text
@@ -79,12 +64,7 @@ def write_timelines(args: argparse.Namespace, result: "EventResult") -> None:
 
 
 def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
-    """Return the disturbance of the flags, None without any.
-
-    Raises
-    ------
-        RequestError: the flags need ``--fidelity events``, or a seed is given without jitter.
-    """
+    """Return the disturbance of the flags, None without any."""
     from forerun.simulator.events import Disturbance
     from forerun.spaces.errors import RequestError
 
@@ -100,11 +80,7 @@ def disturbance_of(args: argparse.Namespace) -> "Disturbance | None":
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict and print; a strategy that does not fit is an answer, not an error.
-
-    Raises:
-        RequestError: the request is wrong, or a file cannot be written.
-    """
+    """Predict and print; a strategy that does not fit is an answer, not an error."""
     if args.strategy is None and args.tree is None:
         raise RequestError("--strategy or --tree is required; see `forerun simulate --help`")
     setting = resolve(single_request(args, graphs=True), groups=True)
@@ -191,11 +167,7 @@ def _strategy(
 
 
 def _grouped(setting: Setting, args: argparse.Namespace) -> "tuple[Row, EventResult]":
-    """Predict a strategy on groups of nodes that differ.
-
-    Raises:
-        RequestError: the event level is not requested, or the stages do not fit the groups.
-    """
+    """Predict a strategy on groups of nodes that differ."""
     from forerun.search.explore.groups.simulated_plans import simulate_groups
 
     if args.fidelity == "analytic":
@@ -209,11 +181,7 @@ def _grouped(setting: Setting, args: argparse.Namespace) -> "tuple[Row, EventRes
 
 
 def _tree(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "tuple[Row[Any], EventResult, dict[str, Any]]":
-    """Predict a strategy tree.
-
-    Raises:
-        RequestError: the tree is wrong, or an option is not supported for trees.
-    """
+    """Predict a strategy tree."""
     from forerun.search.answer.trees import simulate_tree
     from forerun.search.opgraph.tree import simulate_graph_tree
 
@@ -236,11 +204,7 @@ def _tree(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "tuple[Ro
 
 
 def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventResult | None":
-    """Simulate event by event if requested.
-
-    Raises:
-        RequestError: an option needs events.
-    """
+    """Simulate event by event if requested."""
     if args.fidelity != "events":
         refuse_step_files(args)
         disturbance_of(args)
@@ -261,11 +225,7 @@ def _events(setting: "Setting[AnyContext]", args: argparse.Namespace) -> "EventR
 
 
 def _write_orders(setting: Setting, args: argparse.Namespace) -> None:
-    """Write the order of passes of every pipeline rank.
-
-    Raises:
-        RequestError: the strategy is illegal, or the file cannot be written.
-    """
+    """Write the order of passes of every pipeline rank."""
     from forerun.simulator.assignment.of_strategy import assign
 
     strategy = legal_strategy(setting, args.strategy)

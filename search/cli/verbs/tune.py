@@ -90,13 +90,7 @@ class Terminal(TuningWatch):
             _say(f"{len(candidates.refused)} of the {rows} best rows have no launch script, the first {name}: {reason}")
 
     def approve(self, state: "RunState", launcher: "RunLauncher", spent_gpu_s: float) -> bool:
-        """Print the runs, their place and their time, and ask for consent.
-
-        Raises
-        ------
-        RequestError
-            Standard input is not a terminal.
-        """
+        """Print the runs, their place and their time, and ask for consent."""
         for text in plan_of(state, launcher, self._limits, spent_gpu_s):
             _say(text)
         if self._yes:

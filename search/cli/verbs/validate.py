@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Map the rows, predict them, and report.
-
-    Raises:
-        RequestError: a file is not a table of runs, a column is unknown, or no row can be predicted.
-    """
+    """Map the rows, predict them, and report."""
     runs = load_runs(args.files, graphs=True, assumed=True)
     if not runs.runs:
         raise RequestError(_nothing(runs))
@@ -109,11 +105,7 @@ def _evidence(context: Any) -> "NearestRuns | None":
 
 
 def _predicted(args: argparse.Namespace, runs: RunSet) -> Predictions:
-    """Predict the rows at the requested fidelity.
-
-    Raises:
-        RequestError: contention is requested without events.
-    """
+    """Predict the rows at the requested fidelity."""
     from forerun.search.cli.progress import show_progress
 
     if args.fidelity != "events":

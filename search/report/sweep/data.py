@@ -55,8 +55,10 @@ class SweepData:
 def sweep_data(sweep: SweepFolder, on_progress: OnProgress | None = None) -> SweepData:
     """Return the columns of a sweep, its rows in rank order. ``on_progress`` is called with the share of finished work.
 
-    Raises:
-        RequestError: a record is damaged, or nothing was found.
+    Raises
+    ------
+    RequestError
+        A record is damaged, or nothing was found.
     """
     ended: dict[int, SweptSearch] = {}
     for search in sweep.searches():

@@ -27,8 +27,10 @@ def sweep_html(sweep: SweepFolder, on_progress: OnProgress | None = None) -> str
 
     ``on_progress`` is called with the share of finished work.
 
-    Raises:
-        RequestError: a record is damaged, or nothing was found.
+    Raises
+    ------
+    RequestError
+        A record is damaged, or nothing was found.
     """
     data = sweep_data(sweep, on_progress)
     curves = (

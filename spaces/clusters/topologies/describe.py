@@ -19,8 +19,10 @@ TOPOLOGY_ENDINGS = (".xml", ".txt", ".topo")
 def read_topology(path: Path) -> NodeTopology:
     """Return the node in the file at ``path``: XML by NCCL, or the text of ``nvidia-smi topo -m``.
 
-    Raises:
-        RequestError: the file is missing, not a regular file, too large, not UTF-8, or not such a topology.
+    Raises
+    ------
+    RequestError
+        The file is missing, not a regular file, too large, not UTF-8, or not such a topology.
     """
     text = read_text(path, kind="a topology")
     if not text.strip():
@@ -35,8 +37,10 @@ def topology_document(node: NodeTopology, device: Device, given: Mapping[str, An
 
     ``given`` overrides the derived keys, key by key also inside ``host``, ``network`` and ``scale_up``.
 
-    Raises:
-        RequestError: links or sockets are impossible for equal nodes, and ``given`` does not replace them.
+    Raises
+    ------
+    RequestError
+        Links or sockets are impossible for equal nodes, and ``given`` does not replace them.
     """
     document: dict[str, Any] = {
         "title": f"nodes of {node.devices} {device.title}, from {Path(node.source).name}{_rack(node, device)}",

@@ -20,8 +20,10 @@ _MOST = 256
 def read_smi_matrix(text: str, *, source: str) -> NodeTopology:
     """Return the node of the matrix in ``text``.
 
-    Raises:
-        RequestError: there is no matrix, it is truncated, or a cell is not a relation or is not symmetric.
+    Raises
+    ------
+    RequestError
+        There is no matrix, it is truncated, or a cell is not a relation or is not symmetric.
     """
     if "Weight between two GPUs" in text or "Link Type between two GPUs" in text:
         raise RequestError(

@@ -35,8 +35,10 @@ class _Place:
 def read_nccl_topology(text: str, *, source: str) -> NodeTopology:
     """Return the node of an NCCL topology.
 
-    Raises:
-        RequestError: it is not well-formed XML or not a topology, or has no devices or has links to unknown ones.
+    Raises
+    ------
+    RequestError
+        It is not well-formed XML or not a topology, or has no devices or has links to unknown ones.
     """
     root = parse_xml(text, source=source)
     if root.tag != "system":

@@ -29,9 +29,10 @@ class Element:
 def parse_xml(text: str, *, source: str) -> Element:
     """Return the root element of ``text``; text between tags is ignored.
 
-    Raises:
-        RequestError: it is not well formed (with line), has a document type or an entity, or too many or too deep
-            elements.
+    Raises
+    ------
+    RequestError
+        It is not well formed (with line), has a document type or an entity, or too many or too deep elements.
     """
     parser = expat.ParserCreate()
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)

@@ -126,9 +126,11 @@ def convert_config(
     class is that of the language model (``MllamaForCausalLM``). Fields in ``ignore`` are treated as absent. ``source``:
     name of the file in messages and in the model.
 
-    Raises:
-        RequestError: ``config`` is not a mapping; its family is unknown; a field is missing, of a wrong type or out of
-            range; sizes do not divide; or a field unknown to forerun may change cost.
+    Raises
+    ------
+    RequestError
+        ``config`` is not a mapping; its family is unknown; a field is missing, of a wrong type or out of range; sizes
+        do not divide; or a field unknown to forerun may change cost.
     """
     if not isinstance(config, Mapping):
         kind = "list" if isinstance(config, list) else type(config).__name__

@@ -53,8 +53,10 @@ class Fields:
     def size(self, name: str, default: int | None = None, *, least: int = 1, most: int = LARGEST_SIZE) -> int:
         """Return the integer ``name``; a missing one is ``default`` (or the family's default).
 
-        Raises:
-            RequestError: it is missing without a default, not an integer, or outside ``least..most``.
+        Raises
+        ------
+        RequestError
+            It is missing without a default, not an integer, or outside ``least..most``.
         """
         given = self.optional_size(name, least=least, most=most)
         if given is not None:
@@ -133,8 +135,10 @@ class Fields:
     def of_one_layer(self, name: str, index: int) -> "Fields":
         """Return the fields of one layer from ``name``, which maps two-digit layer numbers to fields.
 
-        Raises:
-            RequestError: it is not a mapping of layer numbers to mappings.
+        Raises
+        ------
+        RequestError
+            It is not a mapping of layer numbers to mappings.
         """
         given = self.raw(name) or {}
         settings = given.get(f"{index:02d}", {}) if isinstance(given, Mapping) else None

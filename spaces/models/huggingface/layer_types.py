@@ -33,8 +33,10 @@ def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: S
     ``pattern`` makes the types where the configuration has no list (None: all full). Sliding layers without a window
     have full attention.
 
-    Raises:
-        RequestError: a type is not among ``known``, the list has another length, or its window is missing.
+    Raises
+    ------
+    RequestError
+        A type is not among ``known``, the list has another length, or its window is missing.
     """
     listed = fields.listed("layer_types", str, length=count)
     if listed is None:

@@ -154,8 +154,10 @@ def built(build: Build, fields: Fields, known: Sequence[str], image: int = IMAGE
 
     ``known``: fields without an effect on the model; ``image``: default of the image's side.
 
-    Raises:
-        RequestError: lists of the configuration do not fit together.
+    Raises
+    ------
+    RequestError
+        Lists of the configuration do not fit together.
     """
     pyramid = Pyramid(fields.size("num_channels", 3), square(fields, "image_size", image))
     try:
@@ -205,8 +207,10 @@ def labels(fields: Fields) -> int:
 def sizes(fields: Fields, name: str, kind: type = int) -> list[Any]:
     """Return the required list ``name`` of values of type ``kind``; numbers are in 1..65536.
 
-    Raises:
-        RequestError: it is missing or has other values.
+    Raises
+    ------
+    RequestError
+        It is missing or has other values.
     """
     values = fields.listed(name, kind)
     if not values or (kind is int and not all(1 <= one <= LARGEST for one in values)):

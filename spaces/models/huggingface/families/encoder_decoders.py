@@ -140,8 +140,10 @@ class BartLike:
 
         If the configuration names a causal language model, the model is the decoder alone.
 
-        Raises:
-            RequestError: the configuration names an unknown class, or a field is wrong.
+        Raises
+        ------
+        RequestError
+            The configuration names an unknown class, or a field is wrong.
         """
         if self.only_class is not None:
             self._check_class(fields)

@@ -234,11 +234,6 @@ def _model(
 
     ``tied``: default of ``tie_word_embeddings``. ``mtp``: field with the number of multi-token-prediction layers, if
     any.
-
-    Raises
-    ------
-    RequestError
-        A field is missing or out of bounds.
     """
     return Model(
         name=name,
