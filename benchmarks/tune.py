@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.search.measured.validate.software import unknown_profile
 from forerun.search.order.worth import failed_start, launch_factor, odds_of_failure
-from forerun.search.tune import Candidate, Chooser, RunOutcome, choice
+from forerun.search.tune import Candidate, Chooser, RunCost, RunOutcome, choice
 from forerun.search.tune.axes import axes_of
 from forerun.search.tune.posterior import USUAL, Spreads
 from forerun.simulator import score
@@ -69,6 +69,14 @@ SPREADS = tuple(
 """Among which those of other sources are chosen: the usual ones, halves and doubles."""
 UNMEASURED_STARTS = (1.0, 2.5, 10.0)
 """Other prices of a failed first run where no run of the software was measured."""
+DAY_S = 86400.0
+RUN = RunCost()
+TRAINING_DAYS = (1, 7, 30)
+STOPPED = (
+    "Means over groups: runs; regret of the measured best when `tune` stops + the time of the runs (120 s and 20 steps "
+    "each), and the regret of the first row without tuning, in per cent of the training. The length of the training is "
+    "that with the predicted best strategy."
+)
 FITTED = (
     "The spreads of the chooser and the price of a failed first run were chosen on these groups; in the second row of "
     "each table the spreads, not the price (used without a measured run of the framework), are chosen on all other "
@@ -214,12 +222,14 @@ def _unknown(own: FrameworkProfile) -> FrameworkProfile:
     return replace(unknown_profile(), attention=own.attention, dropout=own.dropout, eager=own.eager)
 
 
-def tuned(group: Group, spreads: Spreads = USUAL) -> list[int]:
-    """Return the runs of `forerun tune`."""
+def tuned(
+    group: Group, spreads: Spreads = USUAL, most: int = LONGEST, training_s: float | None = None, cost: RunCost = RUN
+) -> list[int]:
+    """Return the runs of `forerun tune`, at most ``most``; ``training_s``: until none is worth its ``cost``."""
     place = {name: row for row, name in enumerate(group.strategies)}
-    chooser = Chooser(group.candidates(), spreads=spreads, measured=group.measured)
+    chooser = Chooser(group.candidates(), spreads=spreads, measured=group.measured, training_s=training_s, cost=cost)
     outcomes, rows = list[RunOutcome](), list[int]()
-    while len(rows) < LONGEST and (run := chooser.next_run(outcomes)) is not None:
+    while len(rows) < most and (run := chooser.next_run(outcomes)) is not None:
         rows.append(place[run.candidate.key])
         time_s = group.time_s[rows[-1]]
         ran = np.isfinite(time_s)
@@ -335,7 +345,7 @@ def page(groups: Mapping[str, Sequence[Group]], predicted_s: float) -> list[str]
         lines.append(
             f"| {group.name.replace('|', ' ')} | {len(group.strategies)} | {out} | " + " | ".join(shown) + " |"
         )
-    lines += sensitivity(groups)
+    lines += stopped(groups) + sensitivity(groups)
     usual = asdict(USUAL)
     texts = (f"{source}: {', '.join(f'{k} {v:g}' for k, v in asdict(one).items())}" for source, one in chosen.items())
     lines += ["", f"Spreads: {', '.join(f'{name} {value:g}' for name, value in usual.items())}; without a source:"]
@@ -352,6 +362,25 @@ def sensitivity(groups: Mapping[str, Sequence[Group]]) -> list[str]:
             spreads = replace(USUAL, **{name: factor * value})
             lines.append(_mean_regrets(f"{name} {factor * value:g}", groups, spreads, choice.UNMEASURED_START))
     return lines + [_mean_regrets(f"failed first run {one:g}", groups, USUAL, one) for one in UNMEASURED_STARTS]
+
+
+def stopped(groups: Mapping[str, Sequence[Group]]) -> list[str]:
+    """Return the table of whole tunings, ended by the price of a run."""
+    lines = ["", "## Until no run is worth its cost", "", STOPPED, ""]
+    lines += ["| training | " + " | ".join(SETTINGS.values()) + " |", "|---|" + "---|" * len(SETTINGS)]
+    for days in TRAINING_DAYS:
+        cells = []
+        for setting in SETTINGS:
+            figures = []
+            for group in groups[setting]:
+                rows, times = tuned(group, most=len(group.strategies), training_s=days * DAY_S), np.array(group.time_s)
+                best = np.nanmin(times[rows]) / np.nanmin(times) - 1
+                spent_s = len(rows) * RUN.start_s + RUN.steps * np.nansum(times[rows])
+                untuned = group.regret(row_order(group))[0]
+                figures.append((len(rows), 100 * best, 100 * spent_s / (days * DAY_S), 100 * untuned))
+            cells.append("{:.1f} runs, {:.2f} + {:.2f}, untuned {:.2f}".format(*np.mean(figures, axis=0)))
+        lines.append(f"| {days:g} d | " + " | ".join(cells) + " |")
+    return lines
 
 
 def _mean_regrets(name: str, groups: Mapping[str, Sequence[Group]], spreads: Spreads, price: float) -> str:

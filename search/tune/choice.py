@@ -106,11 +106,14 @@ class RunOutcome:
         clearly slower than the best.
     step_s
         Measured seconds of a step; None without a measured step.
+    pending
+        Whether the run has not finished: its step is the expected one.
     """
 
     key: str
     status: Status
     step_s: float | None = None
+    pending: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +218,9 @@ class Chooser:
 
     def posterior(self, outcomes: Sequence[RunOutcome]) -> Belief:
         """Return the belief about step times after some runs."""
-        measured = self._measured(outcomes)
-        return belief_after(self.prior, list(measured), np.log(list(measured.values())))
+        finished = self._measured([one for one in outcomes if not one.pending])
+        steps = finished | self._measured([one for one in outcomes if one.pending])
+        return belief_after(self.prior, list(steps), np.log(list(steps.values())), pending=len(steps) - len(finished))
 
     def expected_s(self, key: str, outcomes: Sequence[RunOutcome]) -> float:
         """Return the expected seconds of a step of a candidate after some runs."""
@@ -224,7 +228,7 @@ class Chooser:
 
     def as_expected(self, key: str, outcomes: Sequence[RunOutcome]) -> RunOutcome:
         """Return the expected outcome of a run after some others."""
-        return RunOutcome(key=key, status="ok", step_s=self.expected_s(key, outcomes))
+        return RunOutcome(key=key, status="ok", step_s=self.expected_s(key, outcomes), pending=True)
 
     def oom_probabilities(self, outcomes: Sequence[RunOutcome]) -> Floats:
         """Return the probability of running out of memory of every candidate after some runs, shape N."""
