@@ -46,35 +46,30 @@ NNODES=$SLURM_NNODES
 torchrun --nproc-per-node 8 --nnodes $NNODES pretrain_gpt.py --tensor-model-parallel-size $TP \\
   --pipeline-model-parallel-size ${PP} --micro-batch-size 1 --global-batch-size 64 --num-layers 32
 """
+EXPORTS = 'for A in "$@"; do\n export "$A"\ndone\n'
 
 
 def read(text: str, *arguments: str, **variables: str) -> Imported:
     return import_texts({"run.sh": text}, given=Given(arguments=arguments, variables=variables))
 
 
-def test_arguments_decide_degrees_and_branches() -> None:
-    found = read(POSITIONAL, "one", "4", "2", "true", "full")
+@pytest.mark.parametrize(
+    ("text", "arguments", "variables", "strategy", "gpus"),
+    [
+        (POSITIONAL, "one 4 2 true full", {}, "tp4 pp2 dp1 mbs2 sp recompute=full/2", 8),
+        (POSITIONAL, "one 1 2 true none", {}, "tp1 pp2 dp4 mbs2", 8),
+        (POSITIONAL, "many 4 2 true none", {"WORLD_SIZE": "16"}, "tp4 pp2 dp16 mbs2 sp", 128),
+        (f"TP=2\n{BARE}", "", {"TP": "4", "PP": "2", "SLURM_NNODES": "2"}, "tp4 pp2 dp2 mbs1", 16),  # over the script
+        (f"#SBATCH --nodes=4\n{BARE}", "", {"TP": "4", "PP": "2"}, "tp4 pp2 dp4 mbs1", 32),
+        (EXPORTS + BARE, "TP=2 PP=4", {"SLURM_NNODES": "1"}, "tp2 pp4 dp1 mbs1", 8),
+    ],
+)
+def test_arguments_and_variables_decide_degrees_and_branches(
+    text: str, arguments: str, variables: dict[str, str], strategy: str, gpus: int
+) -> None:
+    found = read(text, *arguments.split(), **variables)
 
-    assert str(found.strategy) == "tp4 pp2 dp1 mbs2 sp recompute=full/2"
-    assert found.workload["gpus"] == 8
-    assert str(read(POSITIONAL, "one", "1", "2", "true", "none").strategy) == "tp1 pp2 dp4 mbs2"
-
-
-def test_variables_of_the_environment_decide() -> None:
-    found = read(POSITIONAL, "many", "4", "2", "true", "none", WORLD_SIZE="16")
-
-    assert found.workload["gpus"] == 128
-    assert found.strategy.dp == 16
-
-
-def test_a_set_variable_wins_over_the_script() -> None:
-    assert read("TP=2\n" + BARE, TP="4", PP="2", SLURM_NNODES="2").strategy.tp == 4
-
-
-def test_slurm_lines_state_slurm_variables() -> None:
-    found = read("#SBATCH --nodes=4\n" + BARE, TP="4", PP="2")
-
-    assert found.workload["gpus"] == 32
+    assert (str(found.strategy), found.workload["gpus"]) == (strategy, gpus)
 
 
 def test_nodes_that_nobody_states_are_not_one() -> None:
@@ -92,12 +87,6 @@ def test_what_is_missing_is_listed_with_what_it_decides() -> None:
     assert "--set-var TP=... --set-var PP=..." in str(caught.value)
     with pytest.raises(RequestError, match="arguments that the script is started with after --"):
         read(POSITIONAL)
-
-
-def test_arguments_of_the_form_name_value_are_exported() -> None:
-    loop = 'for A in "$@"; do\n export "$A"\ndone\n'
-
-    assert read(loop + BARE, "TP=2", "PP=4", SLURM_NNODES="1").strategy.tp == 2
 
 
 def test_the_command_line_takes_both(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -132,6 +121,8 @@ def test_a_script_reads_another_that_is_given_with_it() -> None:
 
     assert str(found.strategy) == "tp2 pp1 dp4 mbs2"
     assert (found.model["layers"], found.model["hidden"]) == (12, 768)
+    circle = {"a.sh": "source b.sh\ntorchrun x.py --num-layers 8\n", "b.sh": "source a.sh\nsource b.sh\n"}
+    assert import_texts(circle).model["layers"] == 8
 
 
 @pytest.mark.parametrize("script", ["torchrun --nproc_per_node 8", "torchrun --nproc_per_node $1"])
@@ -146,24 +137,6 @@ def test_each_script_of_a_run_is_parsed_once_for_a_start(script: str, monkeypatc
     arguments = "--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 --seq-length 64"
     import_texts({"launch.sh": f"{script} pretrain_gpt.py {arguments}\n", "env.sh": "export NCCL_DEBUG=INFO\n"})
     assert ("launch.sh", False) in starts and len(starts) == len({*starts})
-
-
-def test_scripts_that_read_each_other_end() -> None:
-    files = {"a.sh": "source b.sh\ntorchrun x.py --num-layers 8\n", "b.sh": "source a.sh\nsource b.sh\n"}
-
-    assert import_texts(files).model["layers"] == 8
-
-
-def test_a_script_without_arguments_names_the_one_that_has_them() -> None:
-    with pytest.raises(RequestError, match=r"starts or reads CONFIG.sh, train.sh: import that"):
-        import_texts({"a.sh": "TP=2\n. `pwd`/CONFIG.sh\nsrun bash -c 'TP=$TP bash examples/train.sh 2>&1'\n"})
-
-
-def test_a_script_that_hands_over_a_configuration_names_it() -> None:
-    with pytest.raises(RequestError, match=r"starts or reads sft\.yaml: import that"):
-        import_texts(
-            {"a.sh": "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 2 \\\n    src/train.py my/sft.yaml\n"}
-        )
 
 
 ARGUMENTS = "--tensor-model-parallel-size {tp} --micro-batch-size 1 --global-batch-size 64 --num-layers 8 --bf16"
@@ -267,9 +240,3 @@ def test_references_that_grow_are_not_followed_forever() -> None:
     lines = "".join(f'  k{n}: "{f"${{.k{n + 1}}}" * 300}"\n' for n in range(9))
     with pytest.raises(RequestError):
         import_texts({"a.yaml": f'{BRIDGE}{lines}  k9: "1"\n{DEGREES}"${{.k0}}"\n'}, gpus=16)
-
-
-def test_a_script_that_starts_a_variable_names_it() -> None:
-    script = 'echo "usage: sbatch job.slurm --config X"\nsrun torchrun --nproc_per_node 8 $TRAINER --config_file $1\n'
-    with pytest.raises(RequestError, match=r"starts \$TRAINER, which it does not set: give --set-var TRAINER="):
-        import_texts({"a.sh": script})

@@ -78,17 +78,6 @@ def test_a_command_substitution_is_one_word_of_unknown_value(name: str) -> None:
     assert ("gpus" in found.workload) == (name != "in the launcher")
 
 
-def test_a_trainer_on_a_counted_number_of_devices_is_read() -> None:
-    found = read(
-        "k=$(nvidia-smi -L | wc -l)",
-        "torchrun --nproc-per-node ${k} train/sft.py --per_device_train_batch_size=1 --gradient_accumulation_steps=2 "
-        '--fsdp="full_shard auto_wrap" --bf16=True',
-    )
-
-    assert (found.strategy.zero, found.strategy.mbs, found.workload["precision"]) == (3, 1, "bf16")
-    assert "gpus" not in found.workload
-
-
 @pytest.mark.parametrize("value", ["$(python pick.py | tail -1)", "`python pick.py`", "$(( $(nproc) / 2 ))"])
 def test_a_substitution_that_decides_a_degree_is_named(value: str) -> None:
     with pytest.raises(RequestError, match=r"tensor_model_parallel_size=.*(--set-var TP|write the numbers)"):
@@ -109,19 +98,6 @@ def test_a_word_of_many_options_stops_the_import() -> None:
         read(
             f"torchrun --nproc_per_node 16 pretrain_gpt.py {A.replace(' ', '')} --seq-length 4096 --micro-batch-size 1"
         )
-
-
-DEFAULTS = (': "${TP:=8}"', ": ${PP:=2}")
-
-
-def test_a_default_that_is_assigned_counts() -> None:
-    run = f"torchrun --nproc_per_node 16 pretrain_gpt.py {B} --tensor-model-parallel-size $TP "
-    run += "--pipeline-model-parallel-size $PP"
-
-    assert str(read(*DEFAULTS, run).strategy) == "tp8 pp2 dp1 mbs1"
-    assert str(read(*DEFAULTS, ": ${REC:=1}", f'[ "${{REC}}" -eq 1 ] && X="{FULL}"', f"{run} $X").strategy).endswith(
-        "full"
-    )
 
 
 RUN = f"torchrun --nproc_per_node 8 pretrain_gpt.py {A} $X"
@@ -186,6 +162,43 @@ def test_what_only_a_run_would_decide_is_left_out_with_a_note(line: str) -> None
     assert any("line 1: " in note and "left out" in note for note in found.notes)
 
 
+SUBMITTED = ("#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", f"srun python p.py {A}")
+ON_EIGHT = "torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64"
+RUNS = {
+    "devices are counted": (
+        "k=$(nvidia-smi -L | wc -l)",
+        "torchrun --nproc-per-node ${k} train/sft.py --per_device_train_batch_size=1 --gradient_accumulation_steps=2 "
+        '--fsdp="full_shard auto_wrap" --bf16=True',
+        "tp1 pp1 dp1 mbs1 zero3",
+    ),
+    "a default is assigned": (
+        ': "${TP:=4}"', ": ${REC:=1}", f'[ "${{REC}}" -eq 1 ] && X="{FULL}"',
+        f"{ON_EIGHT} --tensor-model-parallel-size $TP $X", "tp4 pp1 dp2 mbs1 recompute=full",
+    ),
+    "sizes of a case": (
+        "SIZE=7b", "case $SIZE in 7b) L=32; TP=1 ;; 70b) L=80; TP=8 ;; esac",
+        f"{ON_EIGHT} --num-layers $L --tensor-model-parallel-size $TP", "tp1 pp1 dp8 mbs1",
+    ),
+    "submitted from a here-document": ("N=2", "sbatch <<EOT", *SUBMITTED, "EOT", "tp4 pp2 dp2 mbs1"),
+    "submitted in a substitution": (
+        "JOB=$(sbatch --parsable <<'EOF'", *SUBMITTED, "EOF", ")", "echo submitted $JOB", "tp4 pp2 dp2 mbs1",
+    ),
+    "a loop that ends": (
+        "N=0; while [ $N -lt 999 ]; do N=$((N+1)); done", f"{ON_EIGHT} --num-layers 8", "tp1 pp1 dp8 mbs1",
+    ),
+}  # fmt: skip
+"""Lines of a script, and its strategy."""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_script_is_read_as_it_runs(name: str) -> None:
+    *lines, strategy = RUNS[name]
+    found = read(*lines)
+
+    assert (str(found.strategy), found.notes) == (strategy, ())
+    assert ("gpus" in found.workload) == (name != "devices are counted")
+
+
 LOOP = (
     'while [[ $# -gt 0 ]]; do case "$1" in --sp) X="--sequence-parallel"; shift ;; --tp=*) TP="${1#*=}"; shift ;; '
     "*) shift ;; esac; done",
@@ -212,12 +225,6 @@ def test_a_loop_that_is_too_long_is_left_with_a_note(loop: str) -> None:
     assert any("1,000 turns" in note for note in notes)
 
 
-def test_a_loop_that_ends_has_no_note() -> None:
-    loop = "N=0; while [ $N -lt 999 ]; do N=$((N+1)); done"
-
-    assert not read(loop, f"torchrun --nproc_per_node 8 pretrain_gpt.py {A}").notes
-
-
 def test_a_loop_that_starts_several_runs_is_read_as_the_first_with_a_note() -> None:
     lines = ("for TP in 1 2 4; do", f"torchrun --nproc_per_node 8 p.py {B} --tensor-model-parallel-size $TP", "done")
 
@@ -227,18 +234,6 @@ def test_a_loop_that_starts_several_runs_is_read_as_the_first_with_a_note() -> N
     assert (found.strategy.tp, asked.strategy.tp) == (1, 4)
     assert any("several runs" in note for note in found.notes)
     assert not asked.notes
-
-
-def test_sizes_of_a_case_are_those_of_its_word() -> None:
-    found = read(
-        "SIZE=7b",
-        "case $SIZE in 7b) L=32; H=4096; TP=1 ;; 70b) L=80; H=8192; TP=8 ;; esac",
-        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers $L --hidden-size $H --tensor-model-parallel-size $TP "
-        "--micro-batch-size 1 --global-batch-size 64 --bf16",
-    )
-
-    assert str(found.strategy) == "tp1 pp1 dp8 mbs1"
-    assert (found.model["layers"], found.model["hidden"]) == (32, 4096)
 
 
 def test_a_placeholder_of_a_template_is_no_redirection() -> None:
@@ -300,20 +295,6 @@ def test_words_are_those_of_bash(line: str, expected: list[str], tmp_path: Path)
     assert (tmp_path / "words").read_text().split("\0")[:-1] == ["a.py", *expected]
 
 
-def test_a_script_that_is_submitted_from_a_here_document_has_its_own_options() -> None:
-    found = read(
-        "N=2",
-        "sbatch <<EOT",
-        "#!/bin/bash",
-        "#SBATCH --nodes=$N",
-        "#SBATCH --gpus-per-node=8",
-        f"srun python p.py {A}",
-        "EOT",
-    )
-
-    assert (found.workload["gpus"], found.strategy.dp) == (16, 2)
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -343,20 +324,6 @@ def test_arguments_that_only_a_run_would_know_are_named(word: str) -> None:
     found = read(f"torchrun --nproc_per_node 8 pretrain_gpt.py {word} {A}", "MORE=$(python options.py)")
 
     assert any("arguments that it may add are left out" in note for note in found.notes)
-
-
-def test_a_script_that_is_submitted_in_a_substitution_is_read() -> None:
-    found = read(
-        "JOB=$(sbatch --parsable <<'EOF'",
-        "#SBATCH --nodes=2",
-        "#SBATCH --gpus-per-node=8",
-        f"srun python p.py {A}",
-        "EOF",
-        ")",
-        "echo submitted $JOB",
-    )
-
-    assert (found.workload["gpus"], found.strategy.dp) == (16, 2)
 
 
 @pytest.mark.parametrize("text", ["(" * 3000, "$(" * 3000, "f() { f; }\nf\n", "while :; do A=$A; done\n", "if " * 2000])

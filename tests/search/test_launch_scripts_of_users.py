@@ -163,6 +163,18 @@ def test_a_script_is_read_as_it_runs(script: str, strategy: str, facts: dict[str
 OWN = "srun torchrun --nnodes 2 --nproc_per_node 8 my_trainer.py"
 TITAN = "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file a.toml"
 REFUSED = (
+    (
+        "TP=2\n. `pwd`/CONFIG.sh\nsrun bash -c 'bash examples/train.sh'",
+        r"starts or reads CONFIG.sh, train.sh: import that",
+    ),
+    (
+        "GPUS=0,1 accelerate launch \\\n  src/train.py my/sft.yaml",
+        r"starts or reads sft\.yaml: import that",
+    ),
+    (
+        "srun torchrun --nproc_per_node 8 $TRAINER --x $1",
+        r"starts \$TRAINER, which it does not set: give --set-var TRAINER=",
+    ),
     (f"{TITAN} --parallelism.tensor_parallel_degree 4", r"import the TOML that --job\.config_file names"),
     ("TP=$1\ntorchrun --nproc_per_node 8 x.py --tensor-model-parallel-size $TP", "started with after --"),
     ("torchrun --nproc_per_node 8 pretrain_gpt.py --config conf/a.yaml", r"leaves its arguments to conf/a\.yaml"),
