@@ -20,6 +20,12 @@ def class_defaults(model_type: str) -> Mapping[str, Any]:
 
 
 @cache
+def unused(name: str) -> tuple[str, ...]:
+    """Return the fields of some classes that have no effect on the model (``data/unused_fields.yaml``)."""
+    return tuple(package_yaml("forerun.spaces.models.huggingface", "data", "unused_fields.yaml")[name])
+
+
+@cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
     return dict(json.loads(package_text("forerun.spaces.models.huggingface", "defaults.json")))
 

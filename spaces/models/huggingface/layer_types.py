@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from forerun.spaces.errors import RequestError
-from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.fields import Fields, unused
 from forerun.spaces.models.huggingface.formulas import Count, Formula
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -15,16 +15,6 @@ Pattern: TypeAlias = Callable[[Fields, int], Sequence[str]]
 """Function that makes the types of all layers, given their number."""
 
 _SPELLINGS = {"attention": FULL, "global": FULL, "full": FULL, "local": SLIDING, "sliding": SLIDING}
-
-_PATTERN_FIELDS = (
-    "sliding_window",
-    "sliding_window_pattern",
-    "full_attention_interval",
-    "global_attn_every_n_layers",
-    "layer_switch",
-    "max_window_layers",
-)
-"""Fields that determine a list of layer types; they are redundant if the list is given."""
 
 
 def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: Sequence[str]) -> list[str]:
@@ -42,7 +32,7 @@ def layer_types(fields: Fields, count: int, pattern: Pattern | None, *, known: S
     if listed is None:
         listed = fields.listed("layers_block_type", str, length=count)
     if listed is not None:
-        fields.accept(*_PATTERN_FIELDS)
+        fields.accept(*unused("patterns of layers"))
     types = list(pattern(fields, count) if pattern else [FULL] * count) if listed is None else list(listed)
     types = [kind if kind in known else _SPELLINGS.get(kind, kind) for kind in types]
     for kind in types:

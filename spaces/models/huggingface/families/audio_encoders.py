@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from forerun.spaces.models.huggingface.attentions import multi_head
-from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields, unused
 from forerun.spaces.models.huggingface.pyramid import sizes
 from forerun.spaces.models.huggingface.tables import towers
 from forerun.spaces.models.huggingface.towers import Encoder, Image
@@ -19,37 +19,10 @@ _SPEECH_TOKENS = 1500
 """Default tokens: 30 seconds of audio, 50 frames per second (arXiv 2212.04356, section 2.2)."""
 _JOINED_TOKENS = 375
 """Default tokens: 30 seconds of audio, 100 frames per second (arXiv 2212.04356, section 2.2), joined by eights."""
-_WHISPER_UNUSED = (
-    "n_window",
-    "n_window_infer",
-    "conv_chunksize",
-    "max_position_embeddings",
-    "head_dim",
-    "scale_embedding",
-)
-_STREAMING = (
-    "chunk_left_context",
-    "chunk_length",
-    "chunk_right_context",
-    "fifo_length",
-    "speaker_cache_update_period",
-    "streaming_config",
-)
 _WAVE_SAMPLES = 60 * 24_000
 """Default samples: a minute of 24 kHz (VibeVoice)."""
 _STAGED_SAMPLES = 480_000
 """Default samples."""
-_PHI_UNUSED = (
-    "bias_symmetric",
-    "chunk_size",
-    "depthwise_multiplier",
-    "depthwise_separable_out_channel",
-    "downsample_rate",
-    "feature_layer",
-    "input_size",
-    "left_chunk",
-    "time_reduction",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +48,7 @@ class AudioTower:
         count = fields.optional_size("encoder_layers", most=most) or fields.size("num_hidden_layers", most=most)
         inner = fields.optional_size("encoder_ffn_dim") or fields.size("intermediate_size")
         bins, tokens = fields.size("num_mel_bins", 128), fields.size("max_source_positions", 1500)
-        fields.accept("num_hidden_layers", "num_key_value_heads", "vocab_size", "sliding_window", *_WHISPER_UNUSED)
+        fields.accept("num_hidden_layers", "num_key_value_heads", "vocab_size", "sliding_window", *unused("whisper"))
         head_dim = fields.optional_size("head_dim") or default_head_dim(fields.source, width, heads)
         attention = multi_head(heads, head_dim, bias=True, extra=0 if self.key_bias else -heads * head_dim)
         layer = Layer(
@@ -124,7 +97,7 @@ def _words_and_speakers(fields: Fields) -> Image:
     )
     head.size("audio_hidden_size", speaker.width)
     made = (speaker.width + 1) * width + (3 * width + 1) * factor * width + (width + 1) * (width + speakers)
-    inner.accept(*_STREAMING)
+    inner.accept(*unused("streamed sound"))
     fields.raw("speaker_activity_threshold")
     outside = text.outside + speaker.outside + speaker.width + made + 2 * text.width + 2 * speakers
     return replace(text, layers=text.layers + speaker.layers, outside=outside)
@@ -186,7 +159,7 @@ def _gated_conformer(fields: Fields) -> Image:
     distances = 2 * fields.size("bias_max_distance") * heads
     final = fields.size("nemo_final_size", 10) * channels
     outside = (27 + 5 + 2 * channels) * channels + (final + 1) * width + distances
-    fields.accept(*_PHI_UNUSED)
+    fields.accept(*unused("phi4 sound"))
     layers = joined([attends, convolves] * fields.size("num_hidden_layers", most=MOST_LAYERS))
     return Image(width=width, layers=layers, outside=outside, patch_inputs=0, patches=_JOINED_TOKENS)
 

@@ -10,23 +10,11 @@ from typing import Any
 
 from forerun.spaces.errors import RequestError
 from forerun.spaces.models.huggingface.attentions import multi_head
-from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields, unused
 from forerun.spaces.models.huggingface.formulas import Count, Formula
 from forerun.spaces.models.huggingface.tables import table
 from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model, joined
 from forerun.spaces.models.shapes import default_head_dim
-
-_T5_HARMLESS = (
-    "relative_attention_max_distance",
-    "scale_decoder_outputs",
-    "is_gated_act",
-    "global_block_size",
-    "local_radius",
-    "dense_act_fn",
-    "add_router_probs",
-    "num_sparse_encoder_layers",
-    "num_sparse_decoder_layers",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +45,7 @@ class T5Like:
         decoders = fields.size("num_decoder_layers", encoders, most=MOST_LAYERS)
         table = fields.size("relative_attention_num_buckets", 32) * heads
         fields.raw("tie_word_embeddings")
-        fields.accept(*_T5_HARMLESS, *self.harmless)
+        fields.accept(*unused("t5"), *self.harmless)
         encoder = Layer(name="encoder", count=1, mixer=replace(attention, causal=False), mlp=dense, norms=2)
         decoder = Layer(
             name="decoder",

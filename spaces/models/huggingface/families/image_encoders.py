@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields, unused
 from forerun.spaces.models.huggingface.layer_types import FULL, layer_types
 from forerun.spaces.models.huggingface.pyramid import Pyramid, built, sizes
 from forerun.spaces.models.huggingface.tables import towers
@@ -12,16 +12,6 @@ from forerun.spaces.models.huggingface.towers import Encoder, Image
 from forerun.spaces.models.mixers import ShortConvolution
 from forerun.spaces.models.model import FeedForward, joined
 
-_FLORENCE_UNUSED = (
-    "in_channels",
-    "max_position_embeddings",
-    "max_temporal_embeddings",
-    "num_groups",
-    "patch_padding",
-    "projection_dim",
-    "drop_path_rate",
-    "qkv_bias",
-)
 _DOTS_EXPERTS = (*[-1] * 25, *range(4, 65, 4), 64)
 """Default experts of each layer of dots3.note's encoder (its class in transformers)."""
 
@@ -118,7 +108,7 @@ def _davit(fields: Fields, net: Pyramid) -> None:
 
 def _florence(fields: Fields) -> Image:
     """Read Florence-2 (arXiv 2311.06242): an image encoder of DaViT's stages."""
-    net = built(_davit, fields, _FLORENCE_UNUSED, image=768)
+    net = built(_davit, fields, unused("florence2"), image=768)
     return Image(
         width=net.channels, layers=joined(net.layers), outside=net.outside, patch_inputs=0, patches=net.positions
     )

@@ -12,7 +12,7 @@ from typing import Any
 from forerun.spaces.errors import unknown
 from forerun.spaces.models.huggingface import mixtures
 from forerun.spaces.models.huggingface.decoder import Decoder
-from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields
+from forerun.spaces.models.huggingface.fields import MOST_LAYERS, Fields, unused
 from forerun.spaces.models.huggingface.mixer_rules import mamba1, mamba2
 from forerun.spaces.models.huggingface.mixtures import Experts
 from forerun.spaces.models.mixers import Attention
@@ -144,27 +144,7 @@ class SharedBlocks:
                 layers.append(replace(shared, shared_weights=not first, extra=adapters + (hidden if first else 0)))
                 place += 1
             layers.append(mamba)
-        fields.accept(
-            "attention_hidden_size",
-            "hybrid_layer_ids",
-            "layer_types",
-            "gated_linear_unit",
-            "lora_rank",
-            "rotary_percent",
-            "ft_lora",
-            "use_shared_block_lora",
-            "use_shared_mlp_lora",
-            "use_shared_attention_lora",
-            "use_low_rank_mamba_proj",
-            "add_bias_linear",
-            "use_shared_attention_adapter",
-            "use_mem_rope",
-            "attn_layer_offset",
-            "attn_layer_period",
-            "num_query_groups",
-            "kv_channels",
-            "mamba_expand",
-        )
+        fields.accept(*unused("zamba"))
         return _model(fields, name, hidden, layers, tied=True)
 
     def _kinds(self, fields: Fields, count: int) -> Sequence[str]:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from forerun.spaces.models.huggingface.families.multimodal import multimodal
 from forerun.spaces.models.huggingface.families.part_readers import Reader, text_defaults, text_reader
-from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.fields import Fields, unused
 from forerun.spaces.models.huggingface.tables import decoders, token_encoders, towers
 from forerun.spaces.models.model import Layer, Model, joined
 
@@ -72,10 +72,7 @@ class WithActions:
         part.accept("is_causal", "use_bidirectional_attention")
         actions = decoders()["gemma"].read(part, name)
         steps = fields.size("chunk_size", 50)
-        fields.accept("max_period", "min_period", "num_inference_steps", "loss_reduction")
-        fields.accept(
-            "time_sampling_beta_alpha", "time_sampling_beta_beta", "time_sampling_offset", "time_sampling_scale"
-        )
+        fields.accept(*unused("pi0"))
         layers = tuple(replace(one, name="action", hidden=actions.hidden, tokens=steps) for one in actions.layers)
         state, action, width = fields.size("max_state_dim", 32), fields.size("max_action_dim", 32), actions.hidden
         made = (state + action + 2) * width + (3 * width + 2) * width + (width + 1) * action

@@ -11,7 +11,7 @@ from forerun.spaces.models.huggingface.families.classifiers import Classifier, c
 from forerun.spaces.models.huggingface.families.encoder_decoders import encoder_decoders
 from forerun.spaces.models.huggingface.families.image_encoders import IMAGE_ENCODERS
 from forerun.spaces.models.huggingface.families.part_readers import Reader, encoders, text_defaults, text_reader, texts
-from forerun.spaces.models.huggingface.fields import Fields
+from forerun.spaces.models.huggingface.fields import Fields, unused
 from forerun.spaces.models.huggingface.formulas import linear
 from forerun.spaces.models.huggingface.tables import decoders, token_encoders, towers
 from forerun.spaces.models.huggingface.towers import Image
@@ -193,16 +193,7 @@ DUAL_ENCODERS: Mapping[str, DualEncoder] = MappingProxyType(
             DualEncoder(kind="altclip", text="_altclip_text"),
             DualEncoder(kind="chinese_clip", text="_chinese_clip_text"),
             DualEncoder(kind="clip"),
-            DualEncoder(
-                kind="clipseg",
-                harmless=(
-                    "conditional_layer",
-                    "decoder_intermediate_size",
-                    "decoder_num_attention_heads",
-                    "extract_layers",
-                    "reduce_dim",
-                ),
-            ),
+            DualEncoder(kind="clipseg", harmless=unused("clipseg")),
             DualEncoder(kind="metaclip_2"),
             DualEncoder(kind="siglip", text="_siglip_text", projections=False),
             DualEncoder(kind="siglip2", text="_siglip_text", projections=False),
