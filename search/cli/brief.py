@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from forerun.search.answer.notes.divisible import STARTABLE
+from forerun.search.answer.notes.divisible import BADLY, STARTABLE
 from forerun.search.answer.notes.gpu_counts import KNEE
 from forerun.search.answer.notes.low_oom_risk import SAFEST
+from forerun.search.answer.notes.making_room import ROOM
+from forerun.search.answer.notes.switched import SWITCHED
 from forerun.search.board.leaderboard import Leaderboard, row_to_launch
 from forerun.search.board.rows import Row
 from forerun.spaces.units import format_seconds
@@ -58,7 +60,7 @@ def with_ranks(text: str, rows: Sequence[Row[Any]]) -> str:
 
 
 def decision(board: Leaderboard, out: Path | None) -> list[str]:
-    """Return the row to launch, a safer one, and the next command."""
+    """Return the row to launch, a safer one, what would be faster, and the next command."""
     first = board.rows[0]
     startable = [note for note in board.advice if note.startswith(STARTABLE)]
     unit = "token" if board.unit == "token" else board.unit
@@ -77,6 +79,7 @@ def decision(board: Leaderboard, out: Path | None) -> list[str]:
     ]
     lines += [safer(note, board.rows) for note in board.advice if note.startswith(SAFEST)]
     lines += [f"{with_ranks(note, board.rows)}." for note in board.advice if note.startswith(KNEE)]
+    lines += [faster(note, board.rows) for note in board.advice if is_gain(note)]
     lines += [f"Next: the same search with {note.removeprefix(STARTABLE).strip()}." for note in startable]
     if first.facts is None and not first.tree and not startable:
         run = "run" if out is None else str(out)
@@ -93,9 +96,21 @@ def safer(note: str, rows: Sequence[Row[Any]]) -> str:
     return f"Safer: {text.replace(' ranks such rows only', '')}."
 
 
+def is_gain(note: str) -> bool:
+    """Check whether a note names a change of the request that would be faster."""
+    return note.startswith((ROOM, SWITCHED)) or any(words in note for words in BADLY)
+
+
+def faster(note: str, rows: Sequence[Row[Any]]) -> str:
+    """Return the note on a gain as one line of a decision."""
+    text = note.removeprefix(ROOM).replace(SWITCHED, "row 1 with one of these (--with):")
+    return f"Faster: {with_ranks(_FLAGS.sub('', text), rows).strip()}."
+
+
 def weighty_notes(board: Leaderboard) -> tuple[list[str], int]:
     """Return the shown notes, most important first, and the number of others."""
-    notes = [note for note in board.advice if not note.startswith((SAFEST, KNEE, STARTABLE))]
+    above = (SAFEST, KNEE, STARTABLE)
+    notes = [note for note in board.advice if not (note.startswith(above) or is_gain(note))]
     notes = [with_ranks(_FLAGS.sub("", note), board.rows) for note in (*notes, *board.remarks)]
     return notes[:MOST_NOTES], len(notes[MOST_NOTES:])
 

@@ -21,7 +21,7 @@ from forerun.search.catalogue.lists import LISTS
 from forerun.search.cli import main
 from forerun.search.cli.bars import GLYPHS, Brush, share_cells
 from forerun.search.cli.board import print_board
-from forerun.search.cli.brief import with_ranks
+from forerun.search.cli.brief import decision, is_gain, weighty_notes, with_ranks
 from forerun.search.cli.tables import StrategyText
 from forerun.simulator import MEMORY_PARTS, TIME_PARTS
 from forerun.spaces.errors import RequestError
@@ -347,6 +347,17 @@ def test_a_search_fits_one_screen_and_begins_with_the_decision(
     assert len(lines) <= most
     assert any(line.startswith("Launch row 1") for line in lines[:5])
     assert sum(line.startswith("note: ") for line in lines) <= 5
+
+
+def test_what_would_be_faster_belongs_to_the_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    board = search("qwen3-0.6b", cluster="dgx-h100", gpus=24, global_batch=100, seq_len=1024, top=3)
+    gains = [note for note in board.advice if is_gain(note)]
+    assert gains
+
+    above = decision(board, None)
+    assert sum(line.startswith("Faster: ") for line in above) == len(gains)
+    assert above[-1].startswith("Next: ")
+    assert not any(is_gain(note) for note in weighty_notes(board)[0])
 
 
 def test_a_decision_without_launch_files_says_so(capsys: pytest.CaptureFixture[str]) -> None:

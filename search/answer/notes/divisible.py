@@ -57,6 +57,8 @@ def startable_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
     )
 
 
+BADLY = (" divides badly over ", " GPUs divide badly; ")
+"""Words of the notes on a better batch and on a better number of GPUs."""
 NEARBY = 0.15
 """Largest relative difference of the other batch or number of GPUs."""
 WORTH = 0.05
@@ -80,14 +82,12 @@ def divisible_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) ->
     first, batch = rows[0], setting.context.workload.global_batch
     narrow = narrowed(setting, rows)
     batches = {n: _with_batch(setting, n) for n in better_batches(batch, first.gpus)}
-    notes = _note(
-        first, narrow, batches, f"global batch {batch} divides badly over {first.gpus} GPUs; {{}} gives", search
-    )
+    notes = _note(first, narrow, batches, f"global batch {batch}{BADLY[0]}{first.gpus} GPUs; {{}} gives", search)
     if setting.gpus is not None and len(setting.gpus) == 1:
         cluster = setting.context.cluster
         counts = better_counts(batch, first.gpus, cluster.devices_per_node, cluster.max_devices)
         others = {n: dataclasses.replace(setting, gpus=(n,)) for n in counts}
-        notes += _note(first, narrow, others, f"{first.gpus} GPUs divide badly; {{}} GPUs give", search)
+        notes += _note(first, narrow, others, f"{first.gpus}{BADLY[1]}{{}} GPUs give", search)
     return notes
 
 

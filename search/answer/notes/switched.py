@@ -12,6 +12,8 @@ from forerun.spaces.frameworks.switches import SHARE
 from forerun.spaces.strategies import Context, table_of
 from forerun.spaces.strategies.software import names_of, unsuited
 
+SWITCHED = "switches that speed up row 1, one at a time (--with adds one to the search):"
+"""First words of the note."""
 WORTH = 0.03
 """Least gain of a named switch."""
 MOST = 3
@@ -50,7 +52,7 @@ def switches_note(setting: Setting, rows: Sequence[Row], search: NoteSearch) -> 
     if not best:
         return ()
     best_first = "; ".join(text for _, text in sorted(best.values(), reverse=True)[:MOST])
-    return (f"switches that speed up row 1, one at a time (--with adds one to the search): {best_first}",)
+    return (f"{SWITCHED} {best_first}",)
 
 
 def _free_settings(context: Context) -> Iterator[tuple[str, str]]:
