@@ -10,13 +10,13 @@ from forerun.simulator.layouts.price import sent_s
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
-from forerun.simulator.opgraph.groups import halo_ways, part_strides, per_shape
+from forerun.simulator.opgraph.groups import halo_ways, padded_grid, part_strides, per_shape
 from forerun.simulator.opgraph.layers import AXES, Floats, added
 from forerun.simulator.opgraph.messages import reduce_s
 from forerun.simulator.opgraph.shared_ports import at_pace, simultaneous_pace
 from forerun.spaces.opgraph import WEIGHTED, GraphModel, Kind
 from forerun.spaces.opgraph.limits import tail_start
-from forerun.spaces.opgraph.split import Mode, Split
+from forerun.spaces.opgraph.split import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
     layers, cluster, staged = context.layers, context.cluster, context.profile.staged_bytes_per_s
     windows = np.flatnonzero(layers.halo_UA.any(axis=1))
     sizes_RAU = _border_bytes(context, c, rows)[:, :, windows]
-    ways_of_rows = [halo_ways(cluster.levels, c.splits[row].replicas, _grid(c.splits[row])) for row in rows]
+    ways_of_rows = [halo_ways(cluster.levels, c.splits[row].replicas, padded_grid(c.splits[row])) for row in rows]
     sent = [
         (place, number, *way, *messages)
         for number, (place, pattern) in enumerate(
@@ -144,10 +144,6 @@ def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
     return seconds
 
 
-def _grid(split: Split) -> tuple[int, ...]:
-    return (*split.grid, *(1,) * AXES)[:AXES]
-
-
 def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
     """Bytes of the pixel rows at one border along every axis, of shape [rows, AXES, U]."""
     layers, grid = context.layers, c.grid_NA[rows]
@@ -163,31 +159,34 @@ def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
 def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
     """Seconds to gather the input of the tail, which runs in full on every device."""
     # Devices store only their parts: inputs of a convolution are gathered again for its backward pass.
-    starts = tail_N[rows].astype(np.int64)
-    reads_of = {int(start): _tail_reads(context.model, int(start)) for start in set(starts)}
-    forward, repeated = np.array([reads_of[int(start)] for start in starts]).T
-    size, parts = c.local_N[rows] * context.width, c.parts_N[rows]
-    stride = part_strides(context.cluster.levels, c)[rows]
+    starts, which = np.unique(tail_N[rows].astype(np.int64), return_inverse=True)
+    reads = [_tail_reads(context.model, int(start)) for start in starts]
+    forward, repeated = np.zeros((2, len(rows), max(map(len, reads))))
+    for number, sizes in enumerate(reads):
+        for read, (elements, again) in enumerate(sizes):
+            forward[which == number, read], repeated[which == number, read] = elements, elements * again
+    size, parts = c.local_N[rows, None] * context.width, c.parts_N[rows, None]
     if context.profile.staged_bytes_per_s is not None:
         # The forward pass receives the parts of the others, the backward pass sends their gradients, through host
         # memory.
-        return np.asarray(
-            context.directions * size * forward * (parts - 1) / parts / context.profile.staged_bytes_per_s
-        )
-    each = [collective_time_s(context.cluster, "all_gather", size * one, parts, stride) for one in (forward, repeated)]
-    return np.where(forward > 0, each[0], 0.0) + np.where(repeated > 0, each[1], 0.0) * (context.directions - 1.0)
+        others = added(size * forward) * ((parts - 1) / parts)[:, 0]
+        return np.asarray(context.directions * others / context.profile.staged_bytes_per_s)
+    stride = part_strides(context.cluster.levels, c)[rows, None]
+    seconds = collective_time_s(context.cluster, "all_gather", size * forward, parts, stride)
+    backward = np.where(repeated > 0, seconds, 0.0) * (context.directions - 1.0)
+    return added(np.where(forward > 0, seconds, 0.0) + backward)
 
 
 @lru_cache(maxsize=256)
-def _tail_reads(model: GraphModel, start: int) -> tuple[float, float]:
-    """Elements per sample that operators from ``start`` on read from earlier ones, and those that products among them
-    read.
+def _tail_reads(model: GraphModel, start: int) -> tuple[tuple[float, bool], ...]:
+    """Return the elements per sample of every output that operators from ``start`` on read from earlier ones, and
+    whether a product reads it.
     """
     size = {operator.name: float(operator.output_elements) for operator in model.operators[:start]}
     tail = model.operators[start:]
-    read = {name for operator in tail for name in operator.inputs if name in size}
-    repeated = {name for operator in tail if operator.macs for name in operator.inputs if name in size}
-    return sum(size[name] for name in read), sum(size[name] for name in repeated)
+    read = dict.fromkeys(name for operator in tail for name in operator.inputs if name in size)
+    repeated = {name for operator in tail if operator.macs for name in operator.inputs}
+    return tuple((size[name], name in repeated) for name in read)
 
 
 def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:

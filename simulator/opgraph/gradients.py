@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
-from forerun.simulator.opgraph.groups import part_strides, per_shape, replica_strides
+from forerun.simulator.opgraph.groups import halo_ways, padded_grid, part_strides, per_shape, replica_strides
 from forerun.simulator.opgraph.layers import Floats, added
 from forerun.simulator.opgraph.messages import (
     Filling,
@@ -18,9 +18,9 @@ from forerun.simulator.opgraph.messages import (
     rendezvous_s,
     straggler_wait_s,
 )
-from forerun.simulator.opgraph.shared_ports import at_pace, simultaneous_pace
+from forerun.simulator.opgraph.shared_ports import at_pace, rings_met, simultaneous_pace
 from forerun.spaces.opgraph import Kind
-from forerun.spaces.opgraph.split import Mode
+from forerun.spaces.opgraph.split import Mode, Split
 
 _LEAST_S = 1e-12
 """Seconds in place of zero in a divisor."""
@@ -87,10 +87,11 @@ def gradients(context: GraphContext, c: Candidates, replica: ReplicaMessages, bu
         wire = at_pace(pace[:, None], wire, latency)
     launch_s = reduce_s(context.cluster, np.ones(len(c)), ranks, stride, profile.gradient_share)
     exchange_s, shown = hidden_exchange_s(context, messages, wire, replica.backward_N, launch_s)
-    # Parts on several nodes exchange over the ports of gradients: exchange hidden under theirs lengthens them.
-    away = ~spatial & (c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node)
-    under_moves = replica.moved_N / np.maximum(replica.backward_N, _LEAST_S)
-    shown = np.where(away, shown + under_moves * (exchange_s - shown), shown)
+    # Parts on several nodes exchange over the ports of gradients, which lengthens their exchange where both meet.
+    away = c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node
+    away &= ~spatial | (profile.staged_bytes_per_s is None)
+    met = np.array([_met(context, split) if meets else 0.0 for split, meets in zip(c.splits, away, strict=True)])
+    shown = shown + _shared_port_s(met, replica, exchange_s)
     if profile.staged_bytes_per_s is not None:
         # Parts of an image sum their gradients through host memory, like borders, to one of them and back.
         local = np.where(spatial & (c.parts_N > 1), 2.0 * replica.bytes_N / profile.staged_bytes_per_s, 0.0)
@@ -104,6 +105,31 @@ def gradients(context: GraphContext, c: Candidates, replica: ReplicaMessages, bu
         exposed_s=np.where(several, shown, 0.0) + rendezvous,
         straggler_wait_s=straggler_wait_s(profile, busy_N, c.devices_N),
     )
+
+
+def _shared_port_s(met_N: Floats, replica: ReplicaMessages, exchange_N: Floats) -> Floats:
+    """Return the additional seconds of a step in which gradients meet the exchange between parts.
+
+    ``met_N``: connections of gradients for every connection between parts (``_met``).
+    """
+    # While both send, a connection between parts has 1 / (1 + met) of the port and gradients have the rest. Per second
+    # of the undisturbed pass, of which a share f is exchange between parts, the pass takes 1 + met f and gradients
+    # progress by 1 - f + met f seconds, until they are sent or the pass ends.
+    window = replica.backward_N - replica.buckets.ready_NB[:, 0]
+    between = np.where(met_N > 0, replica.moved_N / np.maximum(replica.backward_N, _LEAST_S), 0.0)
+    progress = np.maximum(1.0 - between + met_N * between, _LEAST_S)
+    seconds = np.minimum(exchange_N / progress, window)
+    alone = np.minimum(exchange_N, window)
+    return np.asarray(met_N * between * seconds + alone - progress * seconds)
+
+
+def _met(context: GraphContext, split: Split) -> float:
+    """Return the connections of gradients for every connection between parts on a port that both use."""
+    levels, node = context.cluster.levels, context.cluster.devices_per_node
+    if split.mode is not Mode.SPATIAL:
+        return rings_met(context.cluster, split.replicas, split.parts)
+    ways = [way for pattern in halo_ways(levels, split.replicas, padded_grid(split)) for way, _ in pattern]
+    return 1.0 / max((distance * share for distance, share in ways if distance >= node), default=1.0)
 
 
 def wire_s(context: GraphContext, messages: Messages, ranks_N: Floats, stride_N: Floats) -> Floats:

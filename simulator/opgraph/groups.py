@@ -15,6 +15,7 @@ from forerun.simulator.layouts.price import crossing_senders
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.spaces.clusters.cluster import Level
+from forerun.spaces.opgraph.split import Split
 
 Ways = tuple[tuple[tuple[int, float], tuple[int, ...]], ...]
 """Messages of one device to its neighbours: by distance and share of its link, their number along every axis."""
@@ -56,6 +57,11 @@ def stage_strides(levels: tuple[Level, ...], replicas: int, parts: int) -> tuple
 @lru_cache(maxsize=4096)
 def _stage_strides(levels: tuple[Level, ...], replicas: int, parts: int) -> tuple[float, ...]:
     return tuple(strides_of(levels, np.arange(replicas * parts).reshape(replicas, parts).T).tolist())
+
+
+def padded_grid(split: Split) -> tuple[int, ...]:
+    """Return the parts of an image along every axis."""
+    return (*split.grid, *(1,) * AXES)[:AXES]
 
 
 def halo_ways(levels: tuple[Level, ...], replicas: int, grid: tuple[int, ...]) -> tuple[Ways, ...]:

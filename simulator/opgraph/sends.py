@@ -7,18 +7,18 @@ most S stages; M messages of all pipelines.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from forerun.simulator.layouts.price import crossing_senders, sent_s
 from forerun.simulator.opgraph.candidates import Candidates
 from forerun.simulator.opgraph.context import GraphContext
-from forerun.simulator.opgraph.groups import distinct_replicas
+from forerun.simulator.opgraph.groups import distinct_replicas, per_shape
 from forerun.simulator.opgraph.layers import Floats
 from forerun.simulator.opgraph.stage_cuts import Ints, StageCuts
-from forerun.spaces.clusters.cluster import Cluster, Level
+from forerun.simulator.opgraph.stage_wires import SentMessages, message_seconds, port_seconds
+from forerun.spaces.clusters.spec import NETWORK_KINDS
 from forerun.spaces.opgraph import GraphModel
 
 
@@ -102,11 +102,12 @@ def _edges(model: GraphModel) -> tuple[Ints, Ints, Ints, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sends:
-    """Messages of P pipelines in one direction; ``total_PS``: seconds of all messages of a stage for one segment.
+    """Messages of P pipelines in one direction.
 
-    An edge connects a stage to a reader; edges are sorted by the sending stage. ``row_E``: its pipeline. ``behind_E``:
-    seconds from the end of the sending pass until the reader can start, negative where the reader computes other
-    operators first. ``free_E``: the same with messages of zero duration.
+    ``total_PS``: seconds of all messages of a stage for one segment, or of all on one of their ports. An edge connects
+    a stage to a reader; edges are sorted by the sending stage. ``row_E``: its pipeline. ``behind_E``: seconds from the
+    end of the sending pass until the reader can start, negative where the reader computes other operators first.
+    ``free_E``: the same with messages of zero duration.
     """
 
     total_PS: Floats
@@ -126,7 +127,10 @@ def sends_of(context: GraphContext, c: Candidates, messages: StageMessages, cut_
 
     ``cut_P``: cut of each pipeline.
     """
-    replicas_P, parts_P = c.replicas_N.astype(np.int64), c.parts_N.astype(np.int64)
+    parts_P = c.parts_N.astype(np.int64)
+    levels = context.cluster.levels
+    inside = (*(level for level in levels[:-1] if level.kind not in NETWORK_KINDS), *levels[-1:])
+    places_P, ports_P = (per_shape(c, partial(distinct_replicas, known)).astype(np.int64) for known in (levels, inside))
     counts = np.bincount(messages.cut_M, minlength=int(cut_P.max(initial=0)) + 1)
     most, pipelines = int(parts_P.max(initial=1)), len(cut_P)
     row = np.repeat(np.arange(pipelines), counts[cut_P])
@@ -140,13 +144,18 @@ def sends_of(context: GraphContext, c: Candidates, messages: StageMessages, cut_
 
     stage, reader, made, needs, pass_M = (column(f"{name}_M") for name in ("stage", "reader", "made", "needs", "pass"))
     size = c.local_N[row] * column("elements_M") * context.width
-    took = _took_s(context.cluster, replicas_P[row], parts_P[row], stage, reader, size)
+    sent = SentMessages(
+        parts_P=parts_P, places_P=places_P, ports_P=ports_P, row_M=row, stage_M=stage, reader_M=reader, bytes_M=size
+    )
+    took = message_seconds(context.cluster, sent)
     now_PS, total_PS = np.zeros((pipelines, most)), np.zeros((pipelines, most))
     end = np.zeros(len(row))
     for number in _numbers(row * most + stage):
         one = row[number], stage[number]
         end[number] = now_PS[one] = np.maximum(now_PS[one], made[number]) + took[number]
         total_PS[one] += took[number]
+    # Messages of several stages into one device or over the ports of one node set the pace of their senders.
+    np.maximum.at(total_PS, (row, stage), port_seconds(context.cluster, sent))
     edge = (row * most + stage) * most + reader
     distinct, which = np.unique(edge, return_inverse=True)
     latest, free = (np.full(len(distinct), -np.inf) for _ in range(2))
@@ -169,53 +178,6 @@ def _numbers(owner_M: Ints) -> list[Ints]:
     first = np.flatnonzero(np.diff(owner_M, prepend=-1))
     number = np.arange(len(owner_M)) - np.repeat(first, np.diff(np.append(first, len(owner_M))))
     return [np.flatnonzero(number == one) for one in range(int(number.max(initial=-1)) + 1)]
-
-
-def _took_s(cluster: Cluster, replicas_M: Ints, parts_M: Ints, stage_M: Ints, reader_M: Ints, size_M: Floats) -> Floats:
-    """Return the seconds of every message in the slowest replica."""
-    if not len(size_M):
-        return size_M
-    span = int(parts_M.max()) + 1
-    key = ((replicas_M * span + parts_M) * span + stage_M) * span + reader_M
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    shapes = zip(replicas_M[first].tolist(), parts_M[first].tolist(), strict=True)
-    for shape, edge in zip(shapes, zip(stage_M[first].tolist(), reader_M[first].tolist(), strict=True), strict=True):
-        edges.setdefault(shape, []).append(edge)
-    # Distinct keys are sorted, so keys of one shape are adjacent.
-    levels = cluster.levels
-    ways = [
-        way
-        for (replicas, parts), messages in edges.items()
-        for way in _ways(levels, distinct_replicas(levels, replicas, parts), parts, tuple(messages))
-    ]
-    counts = np.array([len(each) for each in ways])
-    table = np.concatenate(ways)
-    begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
-    each = counts[which]
-    starts = np.cumsum(each) - each
-    way = np.repeat(begins[which] - starts, each) + np.arange(int(each.sum()))
-    distance, share = table[way].T
-    return np.maximum.reduceat(sent_s(cluster, np.repeat(size_M, each), distance, share), starts)
-
-
-@lru_cache(maxsize=16384)
-def _ways(
-    levels: tuple[Level, ...], replicas: int, parts: int, edges: tuple[tuple[int, int], ...]
-) -> tuple[Floats, ...]:
-    """Return the distances between two stages in all replicas, each with the used share of its link.
-
-    One table of distinct (distance, share) for each of ``edges`` (source, target).
-    """
-    first = parts * np.arange(replicas)
-    source, target = (np.array(end)[:, None] + first for end in zip(*edges, strict=True))
-    edge = np.broadcast_to(np.arange(len(edges))[:, None], source.shape).reshape(-1)
-    distance, senders = crossing_senders(levels, source.reshape(-1), target.reshape(-1), edge)
-    many = replicas * parts + 1
-    ways = np.unique((edge * many + distance) * many + senders)
-    distance, senders = ways // many % many, ways % many
-    table = np.stack([distance, senders / distance], axis=1)
-    return tuple(np.split(table, np.searchsorted(ways // many // many, np.arange(1, len(edges)))))
 
 
 def drained_s(forward_PS: Floats, backward_PS: Floats, outputs: Sends, gradients: Sends, count_P: Floats) -> Floats:

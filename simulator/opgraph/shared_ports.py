@@ -5,9 +5,11 @@ and stages with few parameters finish soon: a ring has an entire port while othe
 stages, B buckets, R ports that rings of several stages cross, M stages whose rings are coupled by ports.
 """
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -42,6 +44,11 @@ def at_pace(pace: Floats, seconds: Floats, latency_s: Floats) -> Floats:
     return np.asarray(np.where(pace == 1.0, seconds, latency_s + (seconds - latency_s) / pace))
 
 
+def rings_met(cluster: Cluster, replicas: int, parts: int) -> float:
+    """Return the number of rings across replicas for every ring of parts, on the port that both load most."""
+    return _rings_met(_ClusterKey(cluster), _repeating_replicas(cluster, replicas, parts), parts)
+
+
 class _ClusterKey:
     """A cluster as the key of a cache, since hashing its entire description is slower than a look-up."""
 
@@ -67,6 +74,15 @@ def _pace(key: _ClusterKey, replicas: int, parts: int, across: bool) -> float:
     assumed, lone = (float(ring_rate(cluster, ranks, strides, lone=lone).min()) for lone in (False, True))
     fullest = float(_loads(key, len(devices), parts, across).sum(axis=1).max(initial=0.0))
     return min(lone, 1.0 / max(fullest, _SAME / lone)) / assumed
+
+
+@lru_cache(maxsize=4096)
+def _rings_met(key: _ClusterKey, replicas: int, parts: int) -> float:
+    devices = _devices(replicas, parts)
+    across, inside = (_port_loads(key.cluster, groups) for groups in (devices.T, devices))
+    both = [(float(across[port].sum()), float(inside[port].sum())) for port in across.keys() & inside.keys()]
+    most = max(both, key=sum, default=(1.0, 1.0))
+    return most[0] / most[1]
 
 
 @lru_cache(maxsize=4096)
@@ -160,6 +176,45 @@ def _way(
     nic = rail if rail in near else near[local % spec.devices_per_socket % len(near)]
     ports += [((direction, node, "device", local), host.bytes_per_s), ((direction, node, nic), network.nic_bytes_per_s)]
     return ports, nic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPorts:
+    """Ports between a node and the network, as X numbers: D devices of a node, R rails (NICs), at most K on a way.
+
+    ``out_DK``: ports of a sender; ``rail_D``: its NIC; ``into_DRK``: ports of a receiver, by the sender's NIC. The last
+    port is none, with an infinite rate.
+    """
+
+    out_DK: NDArray[np.int64]
+    rail_D: NDArray[np.int64]
+    into_DRK: NDArray[np.int64]
+    rate_X: Floats
+
+
+def network_ports(cluster: Cluster) -> NetworkPorts:
+    """Return the ports between a node and the network of a cluster that describes them."""
+    return _network_ports(_ClusterKey(cluster))
+
+
+@lru_cache(maxsize=64)
+def _network_ports(key: _ClusterKey) -> NetworkPorts:
+    spec = key.cluster.spec
+    assert spec is not None and spec.network is not None
+    devices = range(spec.devices_per_node)
+    out, rail = zip(*(_way(spec, device, "out", None) for device in devices), strict=True)
+    into = [[_way(spec, device, "in", one)[0] for one in range(max(rail) + 1)] for device in devices]
+    ways = [*out, *itertools.chain.from_iterable(into)]
+    rates = dict(port for way in ways for port in way)
+    number = {port: place for place, port in enumerate(rates)}
+    most = max(map(len, ways))
+    table = np.array([[number[port] for port, _ in way] + [len(rates)] * (most - len(way)) for way in ways])
+    return NetworkPorts(
+        out_DK=table[: len(out)],
+        rail_D=np.array(rail),
+        into_DRK=table[len(out) :].reshape(len(out), -1, most),
+        rate_X=np.array([*rates.values(), np.inf]),
+    )
 
 
 def shared_s(

@@ -34,6 +34,13 @@ def test_exchanges_that_meet_nobody_take_what_the_rules_say(text: str) -> None:
     assert step_s(made, text, contention=True) == pytest.approx(step_s(by_rules, text, contention=False), rel=1e-6)
 
 
+def test_borders_alone_take_what_the_rules_say() -> None:
+    made = replace(context("vgg19"), inference=True)
+    by_rules = replace(made, cluster=replace(made.cluster, spec=None))
+    for text in ("spatial8", "spatial4x4"):
+        assert step_s(made, text, contention=True) == pytest.approx(step_s(by_rules, text, contention=False), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("model", "cluster", "batch", "text"),
     [
@@ -52,6 +59,15 @@ def test_exchanges_that_meet_nobody_take_what_the_rules_say(text: str) -> None:
         # Parts of some replicas cross nodes, with the NICs of these to themselves.
         ("alexnet", "abci-v100", 768, "data8 channel3"),
         ("alexnet", "dgx1-v100", 768, "data8 filter3"),
+        # Several stages send to one, by its NIC or that of its node.
+        ("resnet50", "aws-p3", 256, "data2 pipeline32 segments32"),
+        ("resnet50", "dgx-a100-80", 1536, "pipeline48 segments8"),
+        # Borders that leave a node, of many devices at once.
+        ("vgg19", "dgx1-v100", 2048, "spatial8x4"),
+        ("vgg19", "abci-v100", 1024, "spatial4x4 segments16"),
+        # Rings of gradients outnumber those of parts on a NIC.
+        ("alexnet", "dgx1-v100", 256, "data4 channel6"),
+        ("alexnet", "abci-v100", 256, "data4 filter6"),
     ],
 )
 @pytest.mark.slow

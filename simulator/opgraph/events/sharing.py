@@ -5,8 +5,8 @@ flow has the connections of all its devices. Rates and fair sharing are computed
 (``events.step.traffic``, ``events.step.contention``)."""
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +21,8 @@ from forerun.simulator.layouts.price import crossings
 from forerun.simulator.opgraph.events.plan import Move
 from forerun.spaces.clusters.cluster import Cluster
 
-Groups = tuple[str, tuple[tuple[int, ...], ...]]
-"""Kind and groups of a transfer, which determine its links."""
+Groups = tuple[str, tuple[tuple[int, ...], ...], tuple[float, ...]]
+"""Kind and groups of a transfer, and the relative sizes of its messages, which determine its use of links."""
 _RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 _MESSAGES = ("point_to_point", "halo")
 MOST_CONNECTIONS = 20_000
@@ -56,41 +56,79 @@ def share_links(
     numbers: dict[Groups, int] = {}
     moves = {task: move for task, move in moves.items() if _connections(move.transfer) <= MOST_CONNECTIONS}
     for move in moves.values():
-        numbers.setdefault((move.transfer.kind, move.transfer.groups), len(numbers))
+        numbers.setdefault(_groups_of(move.transfer), len(numbers))
     traffic = Traffic(
         replicas=1,
         stages=len(numbers),
         link_names=links.link_names,
         capacity_bytes_per_s=links.capacity_bytes_per_s,
         p2p={},
-        rings={number: _flow(cluster, crossed, *groups) for groups, number in numbers.items()},
+        rings={number: _flow(cluster, crossed, links, *groups) for groups, number in numbers.items()},
     )
     shared = contention_of(traffic)
     wires = SharedLinks(shared, graph)
     for task, move in moves.items():
-        groups = (move.transfer.kind, move.transfer.groups)
+        groups = _groups_of(move.transfer)
         least = replace(move.transfer, elements=(_LEAST,) * len(move.transfer.groups))
         latency_s = min(transfer_time_s(cluster, least, 1.0), move.seconds)
         wires.occupy(task, (numbers[groups],), wire_s=move.seconds - latency_s, latency_s=latency_s)
     return shared, wires.sent_bytes
 
 
-def _flow(cluster: Cluster, crossed: CrossedLinks, kind: str, groups: tuple[tuple[int, ...], ...]) -> Flow:
+def _groups_of(transfer: Transfer) -> Groups:
+    """Return the key of a transfer's links."""
+    largest = max(transfer.elements)
+    sizes = tuple(round(size / largest, 2) for size in transfer.elements) if transfer.kind in _MESSAGES else ()
+    return transfer.kind, transfer.groups, sizes
+
+
+def _flow(
+    cluster: Cluster,
+    crossed: CrossedLinks,
+    links: TaskGraph,
+    kind: str,
+    groups: tuple[tuple[int, ...], ...],
+    sizes: tuple[float, ...],
+) -> Flow:
     """Return the connections of all groups, at the rate that the cost rules assume."""
     if kind in _RINGS:
         return _ring(cluster, crossed, groups)
+    if kind in _MESSAGES:
+        return _messages(cluster, crossed, links, groups, sizes)
     pairs = list(pairs_of(kind, groups))
     number = max(crossed.level(source, target) for source, target, _ in pairs)
     level = cluster.levels[number]
     port = level.port_bytes_per_s
-    assumed = port if constants_of(level, cluster.device.architecture).mesh else min(port, level.bytes_per_s)
-    if kind in _MESSAGES:
-        # The cost of a message assumes its sender's share of a link, which is larger where not all devices send.
-        ways = crossings(cluster.levels, [(source, target) for source, target, _ in pairs])
-        farthest = max(distance for distance, _ in ways)
-        share = max(share for distance, share in ways if distance == farthest)
-        assumed = min(port, assumed / share)
-    return Flow(assumed_bytes_per_s=assumed, lone_bytes_per_s=port, wire_s=0.0, latency_s=0.0, load=crossed.load(pairs))
+    mesh = constants_of(level, cluster.device.architecture).mesh
+    rate = port if mesh else min(port, level.bytes_per_s)
+    return Flow(assumed_bytes_per_s=rate, lone_bytes_per_s=port, wire_s=0.0, latency_s=0.0, load=crossed.load(pairs))
+
+
+def _messages(
+    cluster: Cluster,
+    crossed: CrossedLinks,
+    links: TaskGraph,
+    pairs: Sequence[tuple[int, ...]],
+    sizes: Sequence[float],
+) -> Flow:
+    """Return the connections of messages; a message is the fraction of a connection for which its sender sends it."""
+    ends = [(source, target) for source, target in pairs]
+    levels = [cluster.levels[crossed.level(*pair)] for pair in ends]
+    shares = [share for _, share in crossings(cluster.levels, ends)]
+    took = [
+        size / min(level.port_bytes_per_s, level.bytes_per_s / share)
+        for size, level, share in zip(sizes, levels, shares, strict=True)
+    ]
+    busy: dict[int, float] = defaultdict(float)
+    for (source, _), seconds in zip(ends, took, strict=True):
+        busy[source] += seconds
+    load = crossed.load((*pair, seconds / busy[pair[0]]) for pair, seconds in zip(ends, took, strict=True) if seconds)
+    # The cost of messages includes that they share links with each other: only other transfers prolong them.
+    rate = min(
+        [level.port_bytes_per_s for level in levels]
+        + [links.capacity_bytes_per_s[link] / connections for link, connections in load.items()]
+    )
+    return Flow(assumed_bytes_per_s=rate, lone_bytes_per_s=rate, wire_s=0.0, latency_s=0.0, load=load)
 
 
 def _ring(cluster: Cluster, crossed: CrossedLinks, groups: tuple[tuple[int, ...], ...]) -> Flow:
@@ -112,11 +150,7 @@ def _connections(transfer: Transfer) -> int:
 
 
 def pairs_of(kind: str, groups: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, int, float]]:
-    """Yield (sender, receiver, connections); messages that one port sends in sequence are fractions of a connection."""
-    if kind in _MESSAGES:
-        sent = Counter(source for source, _ in groups)
-        yield from ((source, target, 1.0 / sent[source]) for source, target in groups)
-        return
+    """Yield (sender, receiver, connections); messages that a port sends in sequence are fractions of one."""
     for members in groups:
         senders = members if kind == "all_to_all" else members[:1]
         share = 1.0 / (len(members) - 1)
