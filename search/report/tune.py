@@ -9,6 +9,7 @@ from forerun.search.report.bars import plain_bar
 from forerun.spaces.units import format_seconds
 
 COLUMNS = ("run", "row", "predicted", "measured", "off", "GiB predicted", "GiB measured", "OOM risk", "GPU-hours")
+"""Figures of a run in the leaderboard, followed by its strategy."""
 
 
 def tune_html(document: Mapping[str, Any], sentences: Sequence[str]) -> str:
@@ -64,30 +65,38 @@ def _steps(runs: Sequence[Mapping[str, Any]]) -> Safe:
 
 
 def _table(document: Mapping[str, Any]) -> Safe:
-    """Return the runs: measured ones, fastest first, then the others in their order."""
-    place = {number: row for row, number in enumerate(document["leaderboard"])}
-    runs = sorted(document["runs"], key=lambda run: place.get(run["number"], len(place)))
-    heads = [*(column(name) for name in COLUMNS), "strategy"]
+    """Return the runs as a table."""
     lines = [
-        tag("tr", *(tag("td", text, class_="n") for text in _cells(run)), tag("td", tag("code", run["strategy"])))
-        for run in runs
+        tag(
+            "tr",
+            *(tag("td", cells[name], class_="n") for name in COLUMNS),
+            tag("td", tag("code", cells["strategy"])),
+        )
+        for cells in run_cells(document)
     ]
-    return scrolled(table(heads, lines), "runs")
+    return scrolled(table([*(column(name) for name in COLUMNS), "strategy"], lines), "runs")
 
 
-def _cells(run: Mapping[str, Any]) -> list[str]:
+def run_cells(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the cells of all runs by column: measured runs, fastest first, then the others in their order."""
+    place = {number: row for row, number in enumerate(document["leaderboard"])}
+    return [_cells(run) for run in sorted(document["runs"], key=lambda run: place.get(run["number"], len(place)))]
+
+
+def _cells(run: Mapping[str, Any]) -> dict[str, str]:
     ratio, peak = run.get("measured_over_predicted"), run.get("peak_gib")
-    return [
-        f"{run['number']:02}",
-        str(run["rank"]),
-        format_seconds(run["predicted_s"]),
-        format_seconds(run["step_s"]) if ratio else run["status"],
-        f"{ratio - 1:+.1%}" if ratio else "",
-        f"{run['predicted_peak_gib']:.1f}",
-        f"{peak:.1f}" if peak else "",
-        f"{run['risk']:.1%}",
-        f"{run.get('gpu_hours', 0.0):.3g}",
-    ]
+    return {
+        "run": f"{run['number']:02}",
+        "row": str(run["rank"]),
+        "predicted": format_seconds(run["predicted_s"]),
+        "measured": format_seconds(run["step_s"]) if ratio else run["status"],
+        "off": f"{ratio - 1:+.1%}" if ratio else "",
+        "GiB predicted": f"{run['predicted_peak_gib']:.1f}",
+        "GiB measured": f"{peak:.1f}" if peak else "",
+        "OOM risk": f"{run['risk']:.1%}",
+        "GPU-hours": f"{run.get('gpu_hours', 0.0):.3g}",
+        "strategy": run["strategy"],
+    }
 
 
 def _learned(moved: Sequence[Mapping[str, Any]]) -> Safe | None:

@@ -34,3 +34,8 @@ def axis_values(strategies: Sequence[str]) -> list[dict[str, Value]]:
             text = one.get(name, usual)
             row[name] = int(text) if numeric and text.isdigit() else text
     return values
+
+
+def choices_of(values: Sequence[Mapping[str, Value]]) -> dict[str, tuple[Value, ...]]:
+    """Return the choices of every axis in the order of the strategies; ``values``: see ``axis_values``."""
+    return {axis: tuple(dict.fromkeys(one[axis] for one in values)) for axis in values[0]}

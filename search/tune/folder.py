@@ -1,7 +1,7 @@
 """The folder of a tuning: every decision is on disk before it is carried out, so that nothing is launched twice.
 
 ``tune.json`` has the request. ``journal.jsonl`` gets a record when a run is chosen, launched, about to be ended early
-and finished; ``runs.csv`` gets a row per finished run, for ``forerun calibrate``.
+and finished. All other files follow from both.
 """
 
 import hashlib
@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from forerun.search.files.documents import cost_model_version, dump_json
-from forerun.search.files.growing import GrowingFile
 from forerun.search.files.journal import Journal, storage
-from forerun.search.measured.validate.columns import OPTIONAL, REQUIRED
 from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
 from forerun.spaces.closing import Closing
 from forerun.spaces.documents import read_document
 from forerun.spaces.errors import RequestError
-from forerun.spaces.files import csv_text, write_text
+from forerun.spaces.files import write_text
 from forerun.spaces.locks import held
 
 MANIFEST, JOURNAL, TABLE, CALIBRATION, STUDY = (
@@ -31,7 +29,6 @@ MANIFEST, JOURNAL, TABLE, CALIBRATION, STUDY = (
 )
 RUNS, SEARCH, LOCK = "runs", "search", ".lock"
 SCHEMA = 1
-COLUMNS = (*REQUIRED, *OPTIONAL)
 FIELDS = frozenset({"run", "event"})
 
 
@@ -111,7 +108,7 @@ class TuneFolder(Closing):
         elif event == "ended":
             self.states[number].result = RunResult.from_record(record)
 
-    def _record(self, number: int, event: str, facts: Mapping[str, Any]) -> None:
+    def _record(self, number: int, event: str, /, **facts: Any) -> None:
         record = {**facts, "run": number, "event": event}
         with storage(self.path / JOURNAL, kept="; runs that are over are kept, continue with --resume"):
             self._journal.append(record)
@@ -119,36 +116,21 @@ class TuneFolder(Closing):
 
     def choose(self, run: TuningRun) -> RunState:
         """Record that a run is going to be launched."""
-        self._record(run.number, "chosen", run.to_record())
+        self._record(run.number, "chosen", **run.to_record())
         return self.states[run.number]
 
     def launched(self, state: RunState, handle: str) -> None:
         """Record that a run was launched."""
-        self._record(state.run.number, "launched", {"handle": handle})
+        self._record(state.run.number, "launched", handle=handle)
 
     def ending(self, state: RunState, status: RunStatus, text: str) -> None:
-        """Record that a run is going to be ended early."""
-        self._record(state.run.number, "ending", {"status": status, "text": text})
+        """Record that a run is going to be ended early, unless that has begun already."""
+        if state.verdict is None:
+            self._record(state.run.number, "ending", status=status, text=text)
 
     def ended(self, state: RunState, result: RunResult) -> None:
         """Record the result of a run."""
-        self._record(state.run.number, "ended", result.to_record())
-
-    def tabulate(self, cells: Mapping[str, str]) -> None:
-        """Add a row to ``runs.csv`` unless it has this ``run_id``; the row is on disk when the method returns."""
-        table = self.path / TABLE
-        with storage(table, kept="; the journal has the run, continue with --resume"):
-            file = GrowingFile(table)
-            try:
-                kept = table.read_bytes()
-                file.cut(kept.rfind(b"\n") + 1)
-                text = kept[: kept.rfind(b"\n") + 1].decode()
-                if not text:
-                    file.append(csv_text(COLUMNS, ()).encode())
-                if f"\n{cells['run_id']}," not in text:
-                    file.append(csv_text(COLUMNS, [cells]).partition("\n")[2].encode())
-            finally:
-                file.close()
+        self._record(state.run.number, "ended", **result.to_record())
 
     @property
     def spent_gpu_s(self) -> float:

@@ -71,8 +71,6 @@ class Follower:
     ----------
     first_step_s
         Seconds to wait for the first step.
-    limit_s
-        Seconds after which the run is ended.
     before_ending
         Called with the status and the reason before the run is ended early.
     on_steps
@@ -84,7 +82,6 @@ class Follower:
     read: Reader
     patience: Patience
     first_step_s: float
-    limit_s: float
     before_ending: Callable[[RunState, RunStatus, str], None]
     on_steps: OnSteps
     clock: Callable[[], float] = time.time
@@ -184,8 +181,8 @@ class Follower:
             return "failed", " ".join(self.report.evidence)
         if self._done and self._last is not None and now - self._last > self.patience.end_s:
             return "ok", f"it went on after its {self.state.run.steps} steps"
-        if now - self._began > self.limit_s:
-            return "stopped", f"it was not over after {self.limit_s:.0f} s"
+        if now - self._began > self.state.run.limit_s:
+            return "stopped", f"it was not over after {self.state.run.limit_s:.0f} s"
         if self._last is None:
             if now - self._began > self.first_step_s:
                 return "hung", f"no step in {self.first_step_s:.0f} s"

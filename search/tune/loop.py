@@ -4,18 +4,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Literal
 
 from forerun.search.board.rows import SECONDS_PER_HOUR
-from forerun.search.formats.logs import LogReport, read_log
+from forerun.search.formats.logs import read_log
 from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.choice import Chooser, RunChoice, RunCost, RunOutcome
 from forerun.search.tune.folder import RUNS, TuneFolder
 from forerun.search.tune.following import Follower, Patience
 from forerun.search.tune.launchers import RunLauncher
-from forerun.search.tune.results import record_run
+from forerun.search.tune.results import write_runs
 from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
+from forerun.search.tune.study import StudyTrials
 from forerun.spaces.errors import RequestError
 
 START_S = 120.0
@@ -66,20 +67,6 @@ class TuningWatch:
         """Receive a finished and recorded run."""
 
 
-class Trials:
-    """Second record of the runs, which may request the end of a slow run; this base class does nothing."""
-
-    def begin(self, state: RunState) -> None:
-        """Receive a run before its launch; a new driver passes every existing run."""
-
-    def stepped(self, state: RunState, steps: Sequence[float]) -> str:
-        """Return the reason to end a run, from the seconds of its steps; empty: it should continue."""
-        return ""
-
-    def ended(self, state: RunState) -> None:
-        """Receive a finished run."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Tuner:
     """Driver of the runs of one folder, until another run no longer pays or a limit is reached.
@@ -97,7 +84,7 @@ class Tuner:
     launcher: RunLauncher
     limits: TuningLimits
     watch: TuningWatch
-    trials: Trials
+    trials: StudyTrials
     patience: Patience = field(default_factory=lambda: USUAL)
     pattern: str | None = None
     clock: Callable[[], float] = time.time
@@ -127,13 +114,12 @@ class Tuner:
 
     def _take_up(self) -> None:
         """Continue the runs of an earlier driver."""
+        write_runs(self.folder, self.candidates)
         for state in list(self.folder.states.values()):
-            self.trials.begin(state)
             if state.result is None:
                 self._launch(state)
-                continue
-            record_run(self.folder, self.candidates, state)
-            self.trials.ended(state)
+            else:
+                self.trials.ended(state)
 
     def _launch_next(self) -> bool:
         """Launch the next run; return whether one was launched and another may follow."""
@@ -152,9 +138,7 @@ class Tuner:
         if not self.watch.approve(state, self.launcher, self.folder.spent_gpu_s):
             self.stopped = "you declined the next run"
             return False
-        state = self.folder.choose(run)
-        self.trials.begin(state)
-        self._launch(state)
+        self._launch(self.folder.choose(run))
         return True
 
     def _launch(self, state: RunState) -> None:
@@ -162,19 +146,18 @@ class Tuner:
         row = self.candidates.rows.get(state.run.strategy)
         if row is None:
             raise RequestError(f"run {state.run.name} is {state.run.strategy}, which is no longer a candidate")
+        self.trials.trial_of(state)
         if state.handle is None:
             name = f"{self.candidates.setting.context.model.name} run {state.run.name}"
             self.launcher.prepare(state, self.candidates.writer.files(row.strategy, state.folder, name))
             self.folder.launched(state, self.launcher.start(state))
-        started_s = self._starts()
         self._active[state.run.number] = Follower(
             state=state,
             launcher=self.launcher,
-            read=self._read,
+            read=partial(read_log, pattern=self.pattern),
             patience=self.patience,
-            first_step_s=self.patience.first_step_s(started_s, state.run.expected_s),
-            limit_s=state.run.limit_s,
-            before_ending=self._before_ending,
+            first_step_s=self.patience.first_step_s(self._starts(), state.run.expected_s),
+            before_ending=self.folder.ending,
             on_steps=self._on_steps,
             clock=self.clock,
         )
@@ -195,7 +178,7 @@ class Tuner:
         """Record a finished run."""
         self.folder.ended(follower.state, result)
         del self._active[number]
-        record_run(self.folder, self.candidates, follower.state)
+        write_runs(self.folder, self.candidates)
         self.trials.ended(follower.state)
         self.watch.ended(follower.state)
 
@@ -205,16 +188,9 @@ class Tuner:
             with suppress(RequestError):
                 self._finish(number, follower, follower.look() or follower.end(status, text))
 
-    def _before_ending(self, state: RunState, status: RunStatus, text: str) -> None:
-        if state.verdict is None:
-            self.folder.ending(state, status, text)
-
     def _on_steps(self, state: RunState, steps: Sequence[float]) -> str:
         self.watch.stepped(state, steps)
         return self.trials.stepped(state, steps)
-
-    def _read(self, log: Path) -> LogReport:
-        return read_log(log, pattern=self.pattern)
 
     def _states(self) -> list[RunState]:
         """Return the runs that were not interrupted."""
@@ -281,7 +257,7 @@ class Tuner:
     def _left_s(self, gpus: int, most_s: float) -> float:
         """Return the time limit of a run in s: ``most_s``, or the remaining budget."""
         if self.limits.gpu_hours is not None:
-            reserved = sum(one.limit_s * one.state.run.gpus for one in self._active.values())
+            reserved = sum(one.state.run.limit_s * one.state.run.gpus for one in self._active.values())
             most_s = min(most_s, (self.limits.gpu_hours * SECONDS_PER_HOUR - self.folder.spent_gpu_s - reserved) / gpus)
         if self.limits.until_s is not None:
             most_s = min(most_s, self.limits.until_s - self.clock())

@@ -22,6 +22,8 @@ from forerun.spaces.errors import RequestError, unknown
 from forerun.spaces.files import csv_text
 from forerun.spaces.strategies import Context, StrategyTable, table_of
 
+COLUMNS = (*REQUIRED, *OPTIONAL)
+"""Columns of a table of runs."""
 RULES = ("regret", "accuracy")
 """Aims of measuring: the choice of the best strategy, or small errors of all strategies."""
 _SAME = 1e-3
@@ -134,37 +136,31 @@ def launches(
 
 def results_table(setting: Setting, proposals: NextRuns) -> str:
     """Return the CSV into which the measured step times of the runs go, ready for ``forerun calibrate``."""
-    return csv_text((*REQUIRED, *OPTIONAL), run_cells(setting, proposals.runs))
+    return csv_text(
+        COLUMNS, [run_cells(setting, run.row, number) for number, run in enumerate(proposals.runs, start=1)]
+    )
 
 
-def run_cells(setting: Setting, runs: Sequence[NextRun]) -> list[dict[str, str]]:
-    """Return the cells of unmeasured runs; ``step_time_s`` is blank."""
-    request, context = setting.request, setting.context
-    lines = []
-    for number, run in enumerate(runs, start=1):
-        strategy = run.row.strategy
-        lines.append(
-            {
-                "run_id": f"{_plain(context.model.name)}-{_plain(run.row.name)}-{number:02}",
-                "source": "forerun search --measure-next",
-                "device": context.cluster.device.name,
-                "cluster": _where(request.cluster),
-                "gpus": str(strategy.devices),
-                "model": _where(request.model),
-                "seq_len": str(context.workload.seq_len),
-                "precision": context.workload.precision,
-                "framework": f"profile:{context.framework.name}",
-                "strategy": run.row.name,
-                "dp": str(strategy.dp),
-                "tp": str(strategy.tp),
-                "pp": str(strategy.pp),
-                "micro_batch": str(strategy.mbs),
-                "global_batch": str(context.workload.global_batch),
-                "outcome": "ok",
-                "group": f"{context.model.name}|{context.workload.seq_len}|{context.workload.global_batch}",
-            }
-        )
-    return lines
+def run_cells(setting: Setting, row: Row, number: int) -> dict[str, str]:
+    """Return the cells of an unmeasured run; ``step_time_s`` is blank."""
+    request, context, strategy = setting.request, setting.context, row.strategy
+    return {
+        "run_id": f"{_plain(context.model.name)}-{_plain(row.name)}-{number:02}",
+        "source": "forerun search --measure-next",
+        "device": context.cluster.device.name,
+        "cluster": _where(request.cluster),
+        "gpus": str(strategy.devices),
+        "model": _where(request.model),
+        "seq_len": str(context.workload.seq_len),
+        "precision": context.workload.precision,
+        "framework": f"profile:{context.framework.name}",
+        "strategy": row.name,
+        **{axis: str(getattr(strategy, axis)) for axis in ("dp", "tp", "pp")},
+        "micro_batch": str(strategy.mbs),
+        "global_batch": str(context.workload.global_batch),
+        "outcome": "ok",
+        "group": f"{context.model.name}|{context.workload.seq_len}|{context.workload.global_batch}",
+    }
 
 
 def _where(name: str) -> str:

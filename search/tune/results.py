@@ -3,37 +3,45 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.search.board.requested import NextRun
 from forerun.search.tune.candidates import TuningCandidates
 from forerun.search.tune.folder import CALIBRATION, TABLE, TuneFolder
-from forerun.search.tune.proposals import run_cells
+from forerun.search.tune.proposals import COLUMNS, run_cells
 from forerun.search.tune.run import RunState
 from forerun.spaces.errors import RequestError
+from forerun.spaces.files import csv_text, write_text
 
 if TYPE_CHECKING:
     from forerun.search.measured.calibrate import Calibrated
 
 
-def record_run(folder: TuneFolder, candidates: TuningCandidates, state: RunState) -> None:
-    """Add a finished run to ``runs.csv``, unless the user interrupted it."""
-    result, row = state.result, candidates.rows.get(state.run.strategy)
-    if result is None or row is None or result.status == "interrupted":
-        return
-    (cells,) = run_cells(candidates.setting, [NextRun(row=row, gain=state.run.gain)])
-    outcome = "ok" if result.measured else "oom" if result.status == "oom" else "failed"
-    cells |= {
-        "run_id": f"{cells['run_id'].rpartition('-')[0]}-{state.run.name}",
+def write_runs(folder: TuneFolder, candidates: TuningCandidates) -> None:
+    """Write the finished runs to ``runs.csv``, without runs that the user interrupted.
+
+    Raises
+    ------
+    RequestError
+        The file cannot be written.
+    """
+    finished = [state for state in folder.states.values() if state.outcome and state.run.strategy in candidates.rows]
+    write_text(folder.path / TABLE, csv_text(COLUMNS, [_cells(candidates, state) for state in finished]))
+
+
+def _cells(candidates: TuningCandidates, state: RunState) -> dict[str, str]:
+    """Return the cells of a finished run."""
+    result, row = state.result, candidates.rows[state.run.strategy]
+    assert result is not None
+    measured = {"step_time_s": result.step_s, "peak_mem_gib": result.peak_gib} if result.measured else {}
+    return {
+        **run_cells(candidates.setting, row, state.run.number),
         "source": "forerun tune",
-        "outcome": outcome,
-        "step_time_s": f"{result.step_s:.6g}" if outcome == "ok" else "",
-        "peak_mem_gib": f"{result.peak_gib:.6g}" if result.peak_gib and outcome == "ok" else "",
+        "outcome": "ok" if result.measured else "oom" if result.status == "oom" else "failed",
+        **{column: f"{value:.6g}" for column, value in measured.items() if value},
         "notes": result.text,
     }
-    folder.tabulate(cells)
 
 
 def calibrate_folder(folder: Path) -> "Calibrated | None":
-    """Fit the runs of a folder and write ``calibration.yaml``; None without a successful run.
+    """Fit the runs of a folder and write ``calibration.yaml``; return None without a successful run.
 
     Raises
     ------
@@ -42,11 +50,8 @@ def calibrate_folder(folder: Path) -> "Calibrated | None":
     """
     from forerun.search.measured.calibrate import calibrate_files, write_calibration
 
-    table = folder / TABLE
-    if not table.exists():
-        return None
     try:
-        calibrated = calibrate_files([table], source=CALIBRATION)
+        calibrated = calibrate_files([folder / TABLE], source=CALIBRATION)
     except RequestError:  # every run failed
         return None
     write_calibration(folder / CALIBRATION, calibrated.calibration)

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from forerun.search.files.chosen_sampler import ChosenSampler
 from forerun.search.files.studies import STRATEGY
-from forerun.search.tune.axes import Value, axis_values
+from forerun.search.tune.axes import Value, axis_values, choices_of
 from forerun.search.tune.choice import Candidate, Chooser, PredictedRow, RunCost, RunOutcome
 from forerun.spaces.errors import RequestError
 
@@ -70,8 +70,7 @@ class ForerunSampler(ChosenSampler):
     @property
     def choices(self) -> dict[str, tuple[Value, ...]]:
         """Choices of every axis."""
-        columns = [list(values.items()) for values in self._values.values()]
-        return {items[0][0]: tuple(dict.fromkeys(value for _, value in items)) for items in zip(*columns, strict=True)}
+        return choices_of(list(self._values.values()))
 
     def suggest(self, trial: Trial) -> Candidate:
         """Suggest all axes of a trial.

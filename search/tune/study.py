@@ -17,9 +17,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from forerun.search.files.journal import storage
 from forerun.search.files.studies import MEMORY, open_storage, predicted_facts, quiet, record
 from forerun.search.formats.logs.read import WARM_UP
-from forerun.search.tune.axes import axis_values
+from forerun.search.tune.axes import axis_values, choices_of
 from forerun.search.tune.candidates import TuningCandidates
-from forerun.search.tune.loop import Trials
 from forerun.search.tune.run import RunResult, RunState
 from forerun.spaces.units import format_seconds
 
@@ -53,7 +52,7 @@ class SlowerThanBest(BasePruner):
         return f"a step takes {format_seconds(seconds)}, {seconds / best_s - 1:.0%} longer than in the best run"
 
 
-class StudyTrials(Trials):
+class StudyTrials:
     """Record of the runs as trials in a journal file.
 
     Parameters
@@ -73,11 +72,8 @@ class StudyTrials(Trials):
         self._path, self._candidates = path, candidates
         self._pruner = SlowerThanBest()
         self._parameters = dict(zip(candidates.rows, axis_values(list(candidates.rows)), strict=True))
-        names = list(next(iter(self._parameters.values())))
-        self._choices = {
-            axis: sorted({one[axis] for one in self._parameters.values()}, key=lambda one: (str(type(one)), one))
-            for axis in names
-        }
+        axes = choices_of(list(self._parameters.values()))
+        self._choices = {axis: sorted(axes[axis], key=lambda value: (str(type(value)), value)) for axis in axes}
         with self._kept():
             self._study = optuna.create_study(
                 study_name=NAME,
@@ -89,11 +85,28 @@ class StudyTrials(Trials):
             )
             self._study.set_metric_names([METRIC])
 
-    def begin(self, state: RunState) -> None:
-        """Begin the trial of a run, or continue it."""
-        row, run = self._candidates.rows.get(state.run.strategy), state.run
-        if row is None or self._trial_of(state) is not None:
-            return
+    def trial_of(self, state: RunState) -> FrozenTrial | None:
+        """Return the trial of a run, begun if it is new; None if its strategy is no candidate any more."""
+        trials = {trial.user_attrs.get(RUN): trial for trial in self._study.get_trials(deepcopy=False)}
+        trial = trials.get(state.run.number)
+        if trial is None and state.run.strategy not in self._candidates.rows:
+            return None
+        with self._kept():
+            if trial is None:
+                self._enqueue(state)
+            elif trial.state == TrialState.WAITING:
+                self._study.ask()
+            elif trial.state == TrialState.RUNNING and len(trial.params) < len(self._choices):
+                begun = Trial(self._study, trial._trial_id)
+                for axis, choices in self._choices.items():
+                    begun.suggest_categorical(axis, choices)
+            else:
+                return trial
+        return self.trial_of(state)
+
+    def _enqueue(self, state: RunState) -> None:
+        """Add the trial of a run, which the next ``ask`` of the study begins."""
+        row, run = self._candidates.rows[state.run.strategy], state.run
         work = self._candidates.setting.context.workload
         predicted = predicted_facts(
             strategy=run.strategy,
@@ -105,13 +118,11 @@ class StudyTrials(Trials):
             oom_risk=run.risk,
         )
         facts = {RUN: run.number, "reason": run.reason, **predicted, "log": str(state.log)}
-        with self._kept():
-            self._study.enqueue_trial(self._parameters[run.strategy], user_attrs=facts)
-            self._open(self._study.ask())
+        self._study.enqueue_trial(self._parameters[run.strategy], user_attrs=facts)
 
     def stepped(self, state: RunState, steps: Sequence[float]) -> str:
         """Report the seconds of steps, and return the reason to end a clearly slower run."""
-        trial = self._trial_of(state)
+        trial = self.trial_of(state)
         if trial is None or trial.state.is_finished():
             return ""
         with self._kept():
@@ -119,12 +130,11 @@ class StudyTrials(Trials):
             for number, seconds in enumerate(steps):
                 if number not in trial.intermediate_values:
                     mine.report(seconds, number)
-            now = self._trial_of(state)
-            return "" if now is None else self._pruner.reason(self._study, now)
+            return self._pruner.reason(self._study, self._study.trials[trial.number])
 
     def ended(self, state: RunState) -> None:
         """End the trial of a run: complete, pruned or failed."""
-        trial, result = self._trial_of(state), state.result
+        trial, result = self.trial_of(state), state.result
         if trial is None or result is None or trial.state.is_finished():
             return
         with self._kept():
@@ -150,21 +160,6 @@ class StudyTrials(Trials):
             facts["measured_tokens_per_s"] = work.global_batch * work.seq_len / result.step_s
             facts["measured_mfu"] = row.mfu * row.step_time_s / result.step_s
         return facts
-
-    def _trial_of(self, state: RunState) -> FrozenTrial | None:
-        """Return the trial of a run; a waiting trial of a killed driver is begun."""
-        for trial in self._study.get_trials(deepcopy=False):
-            if trial.user_attrs.get(RUN) == state.run.number:
-                if trial.state == TrialState.WAITING:
-                    with self._kept():
-                        self._open(self._study.ask())
-                    return self._trial_of(state)
-                return trial
-        return None
-
-    def _open(self, trial: Trial) -> None:
-        for axis, choices in self._choices.items():
-            trial.suggest_categorical(axis, choices)
 
     @contextmanager
     def _kept(self) -> Iterator[None]:

@@ -455,7 +455,9 @@ def test_a_long_log_is_read_from_time_to_time_and_at_its_end(tmp_path: Path) -> 
     from forerun.search.tune.launchers.contract import RunPhase, Status
 
     reads, phases = list[int](), [RunPhase.RUNNING] * 3 + [RunPhase.ENDED]
-    state = Plain(folder=tmp_path, log=tmp_path / "log", verdict=None, run=Plain(steps=20, expected_s=1.0))
+    state = Plain(
+        folder=tmp_path, log=tmp_path / "log", verdict=None, run=Plain(steps=20, expected_s=1.0, limit_s=600.0)
+    )
 
     def read(path: Path) -> object:
         reads.append(1)
@@ -468,7 +470,6 @@ def test_a_long_log_is_read_from_time_to_time_and_at_its_end(tmp_path: Path) -> 
         read=read,  # type: ignore[arg-type]
         patience=Patience(),
         first_step_s=60.0,
-        limit_s=600.0,
         before_ending=lambda *_: None,
         on_steps=lambda *_: "",
     )

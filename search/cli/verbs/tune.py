@@ -4,13 +4,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from forerun.search.answer.searches import search_request
 from forerun.search.cli.arguments import request_of, workers_of
 from forerun.search.cli.progress import Walk
 from forerun.search.files.documents import dump_json
 from forerun.search.formats.job import Job
+from forerun.search.report.tune import run_cells
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import kind_named
 from forerun.search.tune.candidates import CANDIDATES, TuningCandidates
@@ -23,8 +23,8 @@ from forerun.search.tune.tuning import TuningRequest, tune
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
-if TYPE_CHECKING:
-    from rich.table import Table
+FIGURES = ("run", "row", "predicted", "measured", "off", "GiB measured", "OOM risk")
+"""Figures of a run that fit into the width of a terminal."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -133,31 +133,13 @@ def print_summary(summary: TuneSummary) -> None:
     from rich.text import Text
 
     from forerun.search.cli.console import open_console, say
-
-    console, document = open_console(), summary.document
-    say(console, _table(summary))
-    for text in sentences(document):
-        say(console, Text(text))
-
-
-def _table(summary: TuneSummary) -> "Table":
-    """Return the runs: the measured ones, fastest first, then the others in their order."""
     from forerun.search.cli.tables import table_of
 
-    rows = []
-    place = {number: row for row, number in enumerate(summary.document["leaderboard"])}
-    for state in sorted(summary.states, key=lambda one: place.get(one.run.number, len(place))):
-        run, result = state.run, state.result
-        cells = [run.name, str(run.rank), format_seconds(run.predicted_s)]
-        if result is not None and result.measured and result.step_s is not None:
-            cells += [format_seconds(result.step_s), f"{result.step_s / run.predicted_s - 1:+.1%}"]
-        else:
-            cells += ["under way" if result is None else result.status, ""]
-        peak = result.peak_gib if result is not None else None
-        cells += [f"{run.predicted_peak_gib:.1f}" if peak is None else f"{peak:.1f}", f"{run.risk:.0%}", run.strategy]
-        rows.append(cells)
-    figures = (">run", ">row", ">predicted", ">measured", ">off", ">GiB", ">OOM risk")
-    return table_of([*figures, "strategy"], rows)
+    console, document = open_console(), summary.document
+    rows = [[cells[name] for name in (*FIGURES, "strategy")] for cells in run_cells(document)]
+    say(console, table_of([*(f">{name}" for name in FIGURES), "strategy"], rows))
+    for text in sentences(document):
+        say(console, Text(text))
 
 
 def _say(text: str) -> None:

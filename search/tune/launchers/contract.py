@@ -50,7 +50,7 @@ class RunPhase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Phase of a run; ``exit_code``: exit code of a finished run, if known; ``text``: remark of the launcher."""
+    """Phase of a run, exit code of a finished run if known, and a remark of the launcher about its end."""
 
     phase: RunPhase
     exit_code: int | None = None
@@ -64,6 +64,11 @@ class RunLauncher(Closing):
     """Name on the command line."""
     command: str = "bash launch.sh"
     """Shell text that the script of a run executes in its folder."""
+    late_s: float = 0.0
+    """Seconds after the end of a run until its files are visible, on file systems that nodes share."""
+
+    def __init__(self) -> None:
+        self._ended_at: dict[int, float] = {}
 
     def check(self) -> None:  # most launchers need nothing
         """Check the requirements of the launcher before any computation.
@@ -98,9 +103,29 @@ class RunLauncher(Closing):
             RequestError: the run cannot be started.
         """
 
-    @abstractmethod
     def status(self, state: RunState) -> Status:
-        """Return the status of a run that was started."""
+        """Return the status of a run that was started, from the exit code of its script or from its phase.
+
+        Raises:
+            RequestError: the place of the run does not answer any more.
+        """
+        code, number = exit_code_of(state), state.run.number
+        phase, text = self.phase(state) if code is None else (RunPhase.ENDED, "")
+        if phase is not RunPhase.ENDED:
+            self._ended_at.pop(number, None)
+            return Status(phase=phase)
+        code = exit_code_of(state)  # the script may have ended since the first reading
+        if code is None and time.monotonic() < self._ended_at.setdefault(number, time.monotonic()) + self.late_s:
+            return Status(phase=RunPhase.RUNNING)
+        self.release(state)
+        return Status(phase=phase, exit_code=code, text=text)
+
+    @abstractmethod
+    def phase(self, state: RunState) -> tuple[RunPhase, str]:
+        """Return the phase of a run whose script left no exit code, and a remark about its end."""
+
+    def release(self, state: RunState) -> None:
+        """Release the resources of a finished run."""
 
     @abstractmethod
     def cancel(self, state: RunState) -> None:
@@ -110,15 +135,11 @@ class RunLauncher(Closing):
         """Disconnect from the service of ``check``; runs continue."""
 
 
-def exit_code_of(state: RunState, *, within_s: float = 0.0) -> int | None:
-    """Return the exit code that the script of a run left; None if it wrote none within some seconds."""
-    ends_at = time.monotonic() + within_s
-    while True:
-        with suppress(OSError, ValueError):
-            return int((state.folder / EXIT_CODE).read_text())
-        if time.monotonic() >= ends_at:
-            return None
-        time.sleep(0.5)
+def exit_code_of(state: RunState) -> int | None:
+    """Return the exit code that the script of a run left; None without one."""
+    with suppress(OSError, ValueError):
+        return int((state.folder / EXIT_CODE).read_text())
+    return None
 
 
 def unique_name(state: RunState) -> str:

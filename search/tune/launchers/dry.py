@@ -2,8 +2,8 @@
 
 import time
 
-from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status, exit_code_of
-from forerun.search.tune.run import LOG, SCRIPT, RunState
+from forerun.search.tune.launchers.contract import RunLauncher, RunPhase
+from forerun.search.tune.run import SCRIPT, RunState
 
 QUIET_S = 60.0
 """Seconds without growth after which a log is complete."""
@@ -22,16 +22,13 @@ class DryLauncher(RunLauncher):
         """Return the path at which the log is expected."""
         return f"start {state.folder / SCRIPT} on the cluster, or put the log of the run at {state.log}"
 
-    def status(self, state: RunState) -> Status:
-        """Return the status of a run from its log's growth."""
-        code = exit_code_of(state)
-        if code is not None:
-            return Status(phase=RunPhase.ENDED, exit_code=code)
+    def phase(self, state: RunState) -> tuple[RunPhase, str]:
+        """Return the phase of a run from the growth of its log."""
         try:
-            quiet_s = time.time() - (state.folder / LOG).stat().st_mtime
+            quiet_s = time.time() - state.log.stat().st_mtime
         except OSError:
-            return Status(phase=RunPhase.WAITING)
-        return Status(phase=RunPhase.ENDED if quiet_s > QUIET_S else RunPhase.RUNNING)
+            return RunPhase.WAITING, ""
+        return RunPhase.ENDED if quiet_s > QUIET_S else RunPhase.RUNNING, ""
 
     def cancel(self, state: RunState) -> None:
         """Do nothing: the user ends the run."""

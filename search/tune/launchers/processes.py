@@ -9,7 +9,7 @@ import subprocess
 import time
 from contextlib import suppress
 
-from forerun.search.tune.launchers.contract import PROCESS, RunLauncher, RunPhase, Status, exit_code_of
+from forerun.search.tune.launchers.contract import PROCESS, RunLauncher, RunPhase
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.search.tune.secrets import redacted
 from forerun.search.workers.process_tree import began, family_of, kill, living
@@ -30,6 +30,7 @@ class ProcessLauncher(RunLauncher):
     name = "local"
 
     def __init__(self) -> None:
+        super().__init__()
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def place(self) -> str:
@@ -53,17 +54,16 @@ class ProcessLauncher(RunLauncher):
             return f"0 ended {socket.gethostname()}"
         raise RequestError(f"{state.folder / SCRIPT} does not begin: can bash write to its folder?")
 
-    def status(self, state: RunState) -> Status:
-        """Return the status from the exit code or the process."""
-        alive = self._alive(state)
-        code = exit_code_of(state)
-        if code is not None:
-            if (child := self._children.pop(self._process(state)[0], None)) is not None:
-                child.wait()  # nothing follows the exit code in its script
-            return Status(phase=RunPhase.ENDED, exit_code=code)
-        if alive:
-            return Status(phase=RunPhase.RUNNING)
-        return Status(phase=RunPhase.ENDED, text="its process was killed, or the machine was started anew")
+    def phase(self, state: RunState) -> tuple[RunPhase, str]:
+        """Return the phase of a run from its process."""
+        if self._alive(state):
+            return RunPhase.RUNNING, ""
+        return RunPhase.ENDED, "its process was killed, or the machine was started anew"
+
+    def release(self, state: RunState) -> None:
+        """Wait for the end of the script, in which nothing follows the exit code."""
+        if (child := self._children.pop(self._process(state)[0], None)) is not None:
+            child.wait()
 
     def cancel(self, state: RunState) -> None:
         """Ask all processes of the run to end, and kill the remaining ones."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from forerun.search.formats.launchers import LAUNCH
 from forerun.search.tune.launchers import ray_node
-from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, Status, exit_code_of, unique_name
+from forerun.search.tune.launchers.contract import RunLauncher, RunPhase, unique_name
 from forerun.search.tune.launchers.processes import GRACE_S
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.search.workers.ray_cluster import head_of, join, listens, load_ray
@@ -17,8 +17,8 @@ from forerun.spaces.errors import RequestError
 
 NAMESPACE = "forerun"
 """Namespace of the names of groups and actors."""
-ANSWER_S, LATE_S = 30.0, 15.0
-"""Seconds to wait for an actor, and for files of a finished node to become visible."""
+ANSWER_S = 30.0
+"""Seconds to wait for an actor."""
 
 
 class RayLauncher(RunLauncher):
@@ -31,8 +31,10 @@ class RayLauncher(RunLauncher):
     """
 
     name = "ray"
+    late_s = 15.0
 
     def __init__(self, address: str = "") -> None:
+        super().__init__()
         self._address = address or os.environ.get("RAY_ADDRESS") or "auto"
         self._ray: Any = None
 
@@ -93,24 +95,33 @@ class RayLauncher(RunLauncher):
             first = first or actor
         return name
 
-    def status(self, state: RunState) -> Status:
-        """Return the status from the exit code or the first node's actor.
+    def phase(self, state: RunState) -> tuple[RunPhase, str]:
+        """Return the phase of a run from the actor of its first node.
 
         Raises
         ------
         RequestError
             The cluster does not answer any more.
         """
-        code, text = exit_code_of(state), ""
-        if code is None:
-            if not listens(self._head):
-                raise RequestError(f"the Ray cluster at {self._address} does not answer; continue with --resume")
-            phase, text = self._phase(state)
-            if phase is not RunPhase.ENDED:
-                return Status(phase=phase)
-            code = exit_code_of(state, within_s=LATE_S)
+        if not listens(self._head):
+            raise RequestError(f"the Ray cluster at {self._address} does not answer; continue with --resume")
+        name, exceptions = unique_name(state), self._ray.exceptions
+        actor = self._actor(name, 0)
+        if actor is None:
+            return RunPhase.ENDED, "its actors are gone"
+        if not (state.folder / STARTED).exists() and not self._placed(name):
+            return RunPhase.WAITING, ""
+        try:
+            code = self._ray.get(actor.exit_code.remote(), timeout=ANSWER_S)
+        except exceptions.GetTimeoutError:
+            return RunPhase.RUNNING, ""
+        except exceptions.RayError as error:
+            return RunPhase.ENDED, f"Ray lost its first node: {error}"
+        return (RunPhase.RUNNING, "") if code is None else (RunPhase.ENDED, f"its script ended with exit code {code}")
+
+    def release(self, state: RunState) -> None:
+        """End the actors of a finished run, and return its GPUs to the cluster."""
         self.cancel(state)
-        return Status(phase=RunPhase.ENDED, exit_code=code, text=text)
 
     def cancel(self, state: RunState) -> None:
         """End the processes of all nodes, and give the group's GPUs back."""
@@ -127,22 +138,6 @@ class RayLauncher(RunLauncher):
         """Leave the cluster; runs continue."""
         if self._ray is not None:
             self._ray.shutdown()
-
-    def _phase(self, state: RunState) -> tuple[RunPhase, str]:
-        """Return the phase of a run without an exit code, and a remark."""
-        name, exceptions = unique_name(state), self._ray.exceptions
-        actor = self._actor(name, 0)
-        if actor is None:
-            return RunPhase.ENDED, "its actors are gone"
-        if not (state.folder / STARTED).exists() and not self._placed(name):
-            return RunPhase.WAITING, ""
-        try:
-            code = self._ray.get(actor.exit_code.remote(), timeout=ANSWER_S)
-        except exceptions.GetTimeoutError:
-            return RunPhase.RUNNING, ""
-        except exceptions.RayError as error:
-            return RunPhase.ENDED, f"Ray lost its first node: {error}"
-        return (RunPhase.RUNNING, "") if code is None else (RunPhase.ENDED, f"its script ended with exit code {code}")
 
     def _check_room(self, nodes: int, each: int) -> None:
         """Refuse a run that exceeds the resources of every node."""

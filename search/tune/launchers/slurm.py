@@ -9,14 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from forerun.search.formats.launchers import SLURM
-from forerun.search.tune.launchers.contract import (
-    PREFIX,
-    RunLauncher,
-    RunPhase,
-    Status,
-    exit_code_of,
-    unique_name,
-)
+from forerun.search.tune.launchers.contract import PREFIX, RunLauncher, RunPhase, unique_name
 from forerun.search.tune.run import SCRIPT, STARTED, RunState
 from forerun.spaces.errors import RequestError
 from forerun.spaces.files import write_text
@@ -26,10 +19,8 @@ if TYPE_CHECKING:
 
 BATCH, OUTPUT = "run.sbatch", "slurm.out"
 """Batch file of a run, and Slurm's output."""
-WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD")
 QUEUED = ("PENDING", "CONFIGURING")
-LATE_S = 15.0
-"""Seconds after the end of a job until its files are visible on a shared file system."""
+WAITING = (*QUEUED, "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD")
 ANSWER_S, CANCEL_S = 60.0, 90.0
 GONE = "gone"
 """Handle of a run whose job ended while no driver ran."""
@@ -46,10 +37,11 @@ class SlurmLauncher(RunLauncher):
 
     name = "slurm"
     command = f'FOLDER="$PWD" bash {SLURM}'
+    late_s = 15.0
 
     def __init__(self, *, timed: bool = False) -> None:
+        super().__init__()
         self._timed = timed
-        self._ended_at: dict[int, float] = {}
 
     def check(self) -> None:
         """Check that Slurm's programs are installed.
@@ -109,22 +101,14 @@ class SlurmLauncher(RunLauncher):
             raise RequestError(f"sbatch refuses {folder / BATCH}: {_line(done.stderr)}")
         return done.stdout.strip().split(";")[0]
 
-    def status(self, state: RunState) -> Status:
-        """Return the status from the exit code or the job's queue entry."""
-        code = exit_code_of(state)
-        if code is not None:
-            return Status(phase=RunPhase.ENDED, exit_code=code)
+    def phase(self, state: RunState) -> tuple[RunPhase, str]:
+        """Return the phase of a run from its job's queue entry."""
         if state.handle == GONE:
-            return Status(phase=RunPhase.ENDED, text="its job ended without an exit code")
+            return RunPhase.ENDED, "its job ended without an exit code"
         word = self._state(state)
-        if word in WAITING:
-            return Status(phase=RunPhase.WAITING)
-        if word is not None:
-            self._ended_at.pop(state.run.number, None)
-            return Status(phase=RunPhase.RUNNING)
-        if time.monotonic() - self._ended_at.setdefault(state.run.number, time.monotonic()) < LATE_S:
-            return Status(phase=RunPhase.RUNNING)
-        return Status(phase=RunPhase.ENDED, text=f"Slurm says {self._account(state)}")
+        if word is None:
+            return RunPhase.ENDED, f"Slurm says {self._account(state)}"
+        return RunPhase.WAITING if word in WAITING else RunPhase.RUNNING, ""
 
     def cancel(self, state: RunState) -> None:
         """Cancel the job, and wait until it has left the queue."""
