@@ -274,9 +274,8 @@ def tune(
     from forerun.search.answer.searches import search_request
     from forerun.search.tune.candidates import CANDIDATES
     from forerun.search.tune.launchers import launcher_named
-    from forerun.search.tune.loop import TuningLimits
+    from forerun.search.tune.request import TuningLimits, TuningRequest
     from forerun.search.tune.summary import Approval
-    from forerun.search.tune.tuning import TuningRequest
     from forerun.search.tune.tuning import tune as run_tuning
 
     options: dict[str, Any] = dict(job)
@@ -289,7 +288,7 @@ def tune(
         limits=limits,
         **stated,
     )
-    return run_tuning(tuning, search_request, Approval(limits, approve))
+    return run_tuning(tuning, search_request, Approval(approve))
 
 
 def request_of(model: str, job: Mapping[str, Any]) -> Request:

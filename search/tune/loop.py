@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from forerun.search.board.rows import SECONDS_PER_HOUR
 from forerun.search.formats.logs import read_log
@@ -14,10 +13,12 @@ from forerun.search.tune.choice import Chooser, RunChoice, RunCost, RunOutcome
 from forerun.search.tune.folder import RUNS, TuneFolder
 from forerun.search.tune.following import Follower, Patience
 from forerun.search.tune.launchers import RunLauncher
+from forerun.search.tune.request import TuningRequest
 from forerun.search.tune.results import write_runs
 from forerun.search.tune.run import RunResult, RunState, RunStatus, TuningRun
 from forerun.search.tune.study import StudyTrials
 from forerun.spaces.errors import RequestError
+from forerun.spaces.units import format_seconds
 
 START_S = 120.0
 """Expected seconds until the first step, before any measured start."""
@@ -25,26 +26,6 @@ USUAL = Patience()
 """Patience of a driver."""
 SOON_S = 0.2
 """Seconds between two polls while steps arrive."""
-OnInterrupt = Literal["cancel", "leave"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningLimits:
-    """Limits of a tuning.
-
-    Attributes
-    ----------
-    runs
-        Most launched runs, including runs of earlier drivers of the folder.
-    gpu_hours
-        Most GPU-hours of all runs; None: no limit.
-    until_s
-        Time at which the last run must end, in seconds since 1970; None: no limit.
-    """
-
-    runs: int = 4
-    gpu_hours: float | None = None
-    until_s: float | None = None
 
 
 class TuningWatch:
@@ -53,8 +34,8 @@ class TuningWatch:
     def searched(self, candidates: TuningCandidates) -> None:
         """Receive the rows among which runs are chosen."""
 
-    def approve(self, state: RunState, launcher: RunLauncher, spent_gpu_s: float) -> bool:
-        """Return whether a run may be launched."""
+    def approve(self, plan: Sequence[str]) -> bool:
+        """Return whether a run may be launched; ``plan``: lines with its place, reason, duration and cost."""
         return True
 
     def launched(self, state: RunState, launcher: RunLauncher) -> None:
@@ -73,25 +54,21 @@ class Tuner:
 
     Attributes
     ----------
-    pattern
-        Regular expression that finds the steps of a log; None: the lines of known frameworks.
     stopped
         Why no further run was launched, in one sentence.
     """
 
+    tuning: TuningRequest
     folder: TuneFolder
     candidates: TuningCandidates
-    launcher: RunLauncher
-    limits: TuningLimits
     watch: TuningWatch
     trials: StudyTrials
     patience: Patience = field(default_factory=lambda: USUAL)
-    pattern: str | None = None
     clock: Callable[[], float] = time.time
     stopped: str = ""
     _active: dict[int, Follower] = field(default_factory=dict)
 
-    def run(self, on_interrupt: OnInterrupt = "cancel") -> None:
+    def run(self) -> None:
         """Launch, follow and record runs.
 
         Raises:
@@ -108,7 +85,7 @@ class Tuner:
                 delay_s = self.patience.poll_s if not self._look() else min(self.patience.poll_s, SOON_S)
                 time.sleep(delay_s)
         except KeyboardInterrupt:
-            if on_interrupt == "cancel":
+            if self.tuning.on_interrupt == "cancel":
                 self._end_all("interrupted", "ended by the user")
             raise
 
@@ -123,8 +100,8 @@ class Tuner:
 
     def _launch_next(self) -> bool:
         """Launch the next run; return whether one was launched and another may follow."""
-        if not self.stopped and len(self._states()) >= self.limits.runs:
-            self.stopped = f"{self.limits.runs} runs were asked for (--runs)"
+        if not self.stopped and len(self._states()) >= self.tuning.limits.runs:
+            self.stopped = f"the limit --runs {self.tuning.limits.runs} is reached"
         if self.stopped:
             return False
         chooser = self.chooser()
@@ -133,9 +110,9 @@ class Tuner:
         if run is None:
             return False
         state = RunState(run=run, folder=self.folder.path / RUNS / run.name)
-        if self._active and len(self._active) >= self.launcher.slots(state, len(self._active)):
+        if self._active and len(self._active) >= self.tuning.launcher.slots(state, len(self._active)):
             return False
-        if not self.watch.approve(state, self.launcher, self.folder.spent_gpu_s):
+        if not self.watch.approve(self._plan(state)):
             self.stopped = "you declined the next run"
             return False
         self._launch(self.folder.choose(run))
@@ -149,26 +126,26 @@ class Tuner:
         self.trials.trial_of(state)
         if state.handle is None:
             name = f"{self.candidates.setting.context.model.name} run {state.run.name}"
-            self.launcher.prepare(state, self.candidates.writer.files(row.strategy, state.folder, name))
-            self.folder.launched(state, self.launcher.start(state))
+            self.tuning.launcher.prepare(state, self.candidates.writer.files(row.strategy, state.folder, name))
+            self.folder.launched(state, self.tuning.launcher.start(state))
         self._active[state.run.number] = Follower(
             state=state,
-            launcher=self.launcher,
-            read=partial(read_log, pattern=self.pattern),
+            launcher=self.tuning.launcher,
+            read=partial(read_log, pattern=self.tuning.log_pattern),
             patience=self.patience,
             first_step_s=self.patience.first_step_s(self._starts(), state.run.expected_s),
             before_ending=self.folder.ending,
             on_steps=self._on_steps,
             clock=self.clock,
         )
-        self.watch.launched(state, self.launcher)
+        self.watch.launched(state, self.tuning.launcher)
 
     def _look(self) -> bool:
         """Poll every running run and record finished ones; return whether any made progress."""
         before = [(number, one.steps) for number, one in self._active.items()]
         for number, follower in list(self._active.items()):
-            result = follower.look()
-            if result is None and self.limits.until_s is not None and self.clock() > self.limits.until_s:
+            result, until_s = follower.look(), self.tuning.limits.until_s
+            if result is None and until_s is not None and self.clock() > until_s:
                 result = follower.end("stopped", "the time of --until has come")
             if result is not None:
                 self._finish(number, follower, result)
@@ -234,7 +211,7 @@ class Tuner:
         cost_s = chooser.cost.start_s + writer.steps * expected_s
         limit_s = self._left_s(row.gpus, self.patience.limit_s(self._starts(), expected_s, writer.steps))
         if limit_s < cost_s:
-            what = "GPU-hours" if self.limits.gpu_hours is not None else "time before --until"
+            what = "GPU-hours" if self.tuning.limits.gpu_hours is not None else "time before --until"
             self.stopped = f"the next run needs about {cost_s / 60:.0f} min, for which too few {what} are left"
             return None
         return TuningRun(
@@ -254,11 +231,27 @@ class Tuner:
             limit_s=limit_s,
         )
 
+    def _plan(self, state: RunState) -> list[str]:
+        """Describe a run before its launch in lines: place, reason, duration and cost."""
+        run, limits, spent = state.run, self.tuning.limits, self.folder.spent_gpu_s / SECONDS_PER_HOUR
+        hours, most = run.cost_s * run.gpus / SECONDS_PER_HOUR, run.limit_s * run.gpus / SECONDS_PER_HOUR
+        cap = "" if limits.gpu_hours is None else f" of {limits.gpu_hours:.3g}"
+        return [
+            f"run {run.name} of at most {limits.runs}: {run.strategy}",
+            f"  why: {run.reason}; row {run.rank}, OOM risk {run.risk:.1%}",
+            f"  where: {self.tuning.launcher.place()}, {run.gpus} GPUs on {run.nodes} node{'s' * (run.nodes != 1)}, "
+            f"folder {state.folder}",
+            f"  how long: {run.steps} steps of about {format_seconds(run.expected_s)}, with the start about "
+            f"{format_seconds(run.cost_s)}; ended after {format_seconds(run.limit_s)} at the latest",
+            f"  GPU-hours: about {hours:.2g}, at most {most:.2g}; {spent:.2g}{cap} spent",
+        ]
+
     def _left_s(self, gpus: int, most_s: float) -> float:
         """Return the time limit of a run in s: ``most_s``, or the remaining budget."""
-        if self.limits.gpu_hours is not None:
+        limits = self.tuning.limits
+        if limits.gpu_hours is not None:
             reserved = sum(one.state.run.limit_s * one.state.run.gpus for one in self._active.values())
-            most_s = min(most_s, (self.limits.gpu_hours * SECONDS_PER_HOUR - self.folder.spent_gpu_s - reserved) / gpus)
-        if self.limits.until_s is not None:
-            most_s = min(most_s, self.limits.until_s - self.clock())
+            most_s = min(most_s, (limits.gpu_hours * SECONDS_PER_HOUR - self.folder.spent_gpu_s - reserved) / gpus)
+        if limits.until_s is not None:
+            most_s = min(most_s, limits.until_s - self.clock())
         return most_s

@@ -8,15 +8,10 @@ from typing import Any
 
 from forerun.search.board.rows import SECONDS_PER_HOUR
 from forerun.search.files.documents import SCHEMA, versions
-from forerun.search.tune.candidates import TuningCandidates
-from forerun.search.tune.choice import Chooser, RunOutcome
-from forerun.search.tune.folder import TuneFolder
-from forerun.search.tune.launchers import RunLauncher
-from forerun.search.tune.loop import TuningLimits, TuningWatch
+from forerun.search.tune.loop import Tuner, TuningWatch
 from forerun.search.tune.results import calibrate_folder
 from forerun.search.tune.run import RunState
 from forerun.spaces.files import write_text
-from forerun.spaces.units import format_seconds
 
 BEST = "best"
 """Folder with the launch files of the winner."""
@@ -46,20 +41,13 @@ class TuneSummary:
     document: Mapping[str, Any]
 
 
-def summarize(
-    folder: TuneFolder,
-    candidates: TuningCandidates,
-    chooser: Chooser,
-    outcomes: Sequence[RunOutcome],
-    stopped: str,
-    baseline_s: float | None = None,
-) -> TuneSummary:
+def summarize(tuner: Tuner, baseline_s: float | None = None) -> TuneSummary:
     """Fit the runs, write the winner's launch files, and return the result.
 
     Parameters
     ----------
-    outcomes
-        Outcomes of finished runs.
+    tuner
+        Driver that has ended.
     baseline_s
         Measured seconds of a step of the user's current run; None without one.
 
@@ -68,6 +56,7 @@ def summarize(
     RequestError
         A file cannot be written.
     """
+    folder, candidates = tuner.folder, tuner.candidates
     states = tuple(folder.states.values())
     measured = [state for state in states if state.result is not None and state.result.measured]
     best = min(measured, key=_device_s, default=None)
@@ -92,13 +81,13 @@ def summarize(
         "leaderboard": [state.run.number for state in sorted(measured, key=_device_s)],
         "best": None if best is None else {**_entry(best), "launch": str(folder.path / BEST)},
         "catalogue": {"measured_over_predicted": statistics.median(ratios) if ratios else None, "moved": constants},
-        "over_row_one": None if best is None else _over_row_one(best, states, candidates, chooser, outcomes),
+        "over_row_one": None if best is None else _over_row_one(best, tuner),
         "over_baseline": None if best is None or not baseline_s else baseline_s / _step_s(best) - 1,
         "gpu_hours": folder.spent_gpu_s / SECONDS_PER_HOUR,
-        "stopped": stopped,
+        "stopped": tuner.stopped,
         "versions": versions(),
     }
-    return TuneSummary(states=states, best=best, stopped=stopped, document=document)
+    return TuneSummary(states=states, best=best, stopped=tuner.stopped, document=document)
 
 
 def sentences(document: Mapping[str, Any]) -> list[str]:
@@ -116,8 +105,10 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
         f"  {one['what']}: x {one['factor']:.2f} the catalogue's, fitted to the runs" for one in catalogue["moved"]
     ]
     over = document["over_row_one"]
-    if over["gain"] is None:
-        against = f"row one of the search did not run ({over['status']})"
+    if best["rank"] == 1:
+        against = "row one of the search"
+    elif over["gain"] is None:
+        against = f"row one of the search was not measured ({over['status']})"
     else:
         known = "as measured" if over["status"] == "measured" else "as expected after the runs"
         against = f"{abs(over['gain']):.1%} {'slower' if over['gain'] < 0 else 'faster'} than row one {known}"
@@ -127,31 +118,15 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     return [*texts, f"launch it from {best['launch']}"]
 
 
-def plan_of(state: RunState, launcher: RunLauncher, limits: TuningLimits, spent_gpu_s: float) -> list[str]:
-    """Describe a run before its launch in lines: place, reason, duration and cost."""
-    run = state.run
-    hours, most = run.cost_s * run.gpus / SECONDS_PER_HOUR, run.limit_s * run.gpus / SECONDS_PER_HOUR
-    cap = "" if limits.gpu_hours is None else f" of {limits.gpu_hours:.3g}"
-    plural = "s" * (run.nodes != 1)
-    return [
-        f"run {run.name} of at most {limits.runs}: {run.strategy}",
-        f"  why: {run.reason}; row {run.rank}, OOM risk {run.risk:.0%}",
-        f"  where: {launcher.place()}, {run.gpus} GPUs on {run.nodes} node{plural}, folder {state.folder}",
-        f"  how long: {run.steps} steps of about {format_seconds(run.expected_s)}, with the start about "
-        f"{format_seconds(run.cost_s)}; ended after {format_seconds(run.limit_s)} at the latest",
-        f"  GPU-hours: about {hours:.2g}, at most {most:.2g}; {spent_gpu_s / SECONDS_PER_HOUR:.2g}{cap} spent",
-    ]
-
-
 class Approval(TuningWatch):
     """Observer that asks a function for consent, with the description of a run."""
 
-    def __init__(self, limits: TuningLimits, approve: Callable[[str], bool]) -> None:
-        self._limits, self._approve = limits, approve
+    def __init__(self, approve: Callable[[str], bool]) -> None:
+        self._approve = approve
 
-    def approve(self, state: RunState, launcher: RunLauncher, spent_gpu_s: float) -> bool:
+    def approve(self, plan: Sequence[str]) -> bool:
         """Ask for consent."""
-        return self._approve("\n".join(plan_of(state, launcher, self._limits, spent_gpu_s)))
+        return self._approve("\n".join(plan))
 
 
 def _step_s(state: RunState) -> float:
@@ -174,19 +149,14 @@ def _entry(state: RunState) -> dict[str, Any]:
     return {**entry, "measured_over_predicted": ratio, "gpu_hours": state.spent_gpu_s / SECONDS_PER_HOUR}
 
 
-def _over_row_one(
-    best: RunState,
-    states: Sequence[RunState],
-    candidates: TuningCandidates,
-    chooser: Chooser,
-    outcomes: Sequence[RunOutcome],
-) -> dict[str, Any]:
-    """Compare the best run with row one of the search per device: by its measured step, or its expected one if it never
-    ran.
+def _over_row_one(best: RunState, tuner: Tuner) -> dict[str, Any]:
+    """Compare the best run with row one of the search per device.
+
+    Row one counts with its measured step, or with its expected one if it never ran.
     """
-    first, status = candidates.first, "expected"
-    seconds = chooser.expected_s(first.name, outcomes)
-    for state in states:
+    first, status = tuner.candidates.first, "expected"
+    seconds = tuner.chooser().expected_s(first.name, tuner.outcomes())
+    for state in tuner.folder.states.values():
         if state.run.strategy != first.name or state.result is None or state.result.status == "interrupted":
             continue
         if not state.result.measured:

@@ -1,25 +1,21 @@
 """A tuning from request to result: search, runs, summary, and the files of its folder."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from forerun.search.board.folder import write_folder
 from forerun.search.board.leaderboard import Leaderboard
 from forerun.search.files.documents import dump_json
-from forerun.search.formats.job import NO_JOB, Job
 from forerun.search.formats.logs import read_log, stated_step_s
 from forerun.search.formats.table import format_named
 from forerun.search.report.tune import tune_html
-from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.search.request.setting import Setting, of_transformer
 from forerun.search.tune.candidates import TuningCandidates, candidates_of
 from forerun.search.tune.folder import SEARCH, STUDY, TuneFolder
 from forerun.search.tune.launch_files import LaunchWriter, trainer_text
-from forerun.search.tune.launchers import RunLauncher
-from forerun.search.tune.loop import OnInterrupt, Tuner, TuningLimits, TuningWatch
+from forerun.search.tune.loop import Tuner, TuningWatch
+from forerun.search.tune.request import TuningRequest
 from forerun.search.tune.study import StudyTrials
 from forerun.search.tune.summary import TuneSummary, sentences, summarize
 from forerun.spaces.errors import RequestError
@@ -27,62 +23,6 @@ from forerun.spaces.files import write_text
 from forerun.spaces.reading import read_text
 
 RESULT, REPORT = "result.json", "report.html"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningRequest:
-    """Training to tune, and the options of the tuning.
-
-    Attributes
-    ----------
-    request
-        Training and its machine.
-    launcher
-        Way to launch runs.
-    folder
-        Folder of the runs.
-    limits
-        Limits of all runs together.
-    steps
-        Steps of a run.
-    trainer
-        The user's program and its arguments (see ``launch_files``); None: the framework's program.
-    format_name
-        Format of the launch files; None: the framework's first format.
-    job
-        Options of the queue.
-    log_pattern
-        Regular expression with a group ``step_s`` or ``step_ms``; None: the lines of frameworks.
-    baseline
-        Step time of the current run (``9.3``, ``210ms``), or its log; None: no comparison.
-    resume
-        Whether a tuning in the folder is continued.
-    on_interrupt
-        Whether an interrupt ends the running runs, or leaves them running.
-    """
-
-    request: Request
-    launcher: RunLauncher
-    folder: Path
-    limits: TuningLimits = field(default_factory=TuningLimits)
-    steps: int = 20
-    trainer: str | None = None
-    format_name: str | None = None
-    job: Job = NO_JOB
-    log_pattern: str | None = None
-    baseline: str | None = None
-    resume: bool = False
-    on_interrupt: OnInterrupt = "cancel"
-
-    def inputs(self, candidates: TuningCandidates) -> Mapping[str, Any]:
-        """Return the inputs that must be unchanged when a tuning is continued."""
-        return {
-            **candidates.setting.request.to_json(),
-            "launcher": self.launcher.name,
-            "steps": self.steps,
-            "trainer": candidates.writer.trainer,
-            "launch format": self.format_name,
-        }
 
 
 def tune(
@@ -122,17 +62,10 @@ def tune(
             opened(folder)
             (folder.path / SEARCH).mkdir(exist_ok=True)
             write_folder(folder.path / SEARCH, candidates.board)
-            tuner = Tuner(
-                folder=folder,
-                candidates=candidates,
-                launcher=launcher,
-                limits=tuning.limits,
-                watch=watch,
-                trials=StudyTrials(folder.path / STUDY, candidates),
-                pattern=tuning.log_pattern,
-            )
-            tuner.run(tuning.on_interrupt)
-            summary = summarize(folder, candidates, tuner.chooser(), tuner.outcomes(), tuner.stopped, baseline_s)
+            trials = StudyTrials(folder.path / STUDY, candidates)
+            tuner = Tuner(tuning=tuning, folder=folder, candidates=candidates, watch=watch, trials=trials)
+            tuner.run()
+            summary = summarize(tuner, baseline_s)
             write_text(folder.path / RESULT, dump_json(summary.document) + "\n")
             write_text(folder.path / REPORT, tune_html(summary.document, sentences(summary.document)))
             return summary

@@ -8,7 +8,8 @@ import pytest
 from forerun.search.request.request import Request
 from forerun.search.tune.launchers import launcher_named
 from forerun.search.tune.loop import TuningWatch
-from forerun.search.tune.tuning import TuningRequest, tune
+from forerun.search.tune.request import TuningRequest
+from forerun.search.tune.tuning import tune
 from forerun.spaces.errors import RequestError
 
 

@@ -16,10 +16,11 @@ from forerun.search.request.kinds import kind_named
 from forerun.search.tune.candidates import CANDIDATES, TuningCandidates
 from forerun.search.tune.folder import TuneFolder
 from forerun.search.tune.launchers import RunLauncher, launcher_named
-from forerun.search.tune.loop import TuningLimits, TuningWatch
+from forerun.search.tune.loop import TuningWatch
+from forerun.search.tune.request import TuningLimits, TuningRequest
 from forerun.search.tune.run import RunState
-from forerun.search.tune.summary import TuneSummary, plan_of, sentences
-from forerun.search.tune.tuning import TuningRequest, tune
+from forerun.search.tune.summary import TuneSummary, sentences
+from forerun.search.tune.tuning import tune
 from forerun.spaces.errors import RequestError
 from forerun.spaces.units import format_seconds
 
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         workers=workers_of(args),
     )
     try:
-        summary = tune(tuning, search, Terminal(tuning.limits, yes=args.yes), opened=folders.append)
+        summary = tune(tuning, search, Terminal(yes=args.yes), opened=folders.append)
     except KeyboardInterrupt as stop:
         if not folders:
             raise
@@ -79,8 +80,8 @@ def _tuning(args: argparse.Namespace) -> TuningRequest:
 class Terminal(TuningWatch):
     """Terminal output of a tuning: progress on stderr, and consent before every launch unless given for all."""
 
-    def __init__(self, limits: TuningLimits, *, yes: bool) -> None:
-        self._limits, self._yes, self._said = limits, yes, dict[int, int]()
+    def __init__(self, *, yes: bool) -> None:
+        self._yes, self._said = yes, dict[int, int]()
 
     def searched(self, candidates: "TuningCandidates") -> None:
         """Print the number of unlaunchable rows among the best, and the reason of the first one."""
@@ -89,9 +90,9 @@ class Terminal(TuningWatch):
             name, reason = next(iter(candidates.refused.items()))
             _say(f"{len(candidates.refused)} of the {rows} best rows have no launch script, the first {name}: {reason}")
 
-    def approve(self, state: "RunState", launcher: "RunLauncher", spent_gpu_s: float) -> bool:
-        """Print the runs, their place and their time, and ask for consent."""
-        for text in plan_of(state, launcher, self._limits, spent_gpu_s):
+    def approve(self, plan: Sequence[str]) -> bool:
+        """Print the plan of a run, and ask for consent."""
+        for text in plan:
             _say(text)
         if self._yes:
             return True
@@ -104,10 +105,7 @@ class Terminal(TuningWatch):
 
     def launched(self, state: "RunState", launcher: "RunLauncher") -> None:
         """Print the path of the log."""
-        if launcher.name == "dry":
-            _say(f"run {state.run.name}: {state.handle}")
-        else:
-            _say(f"run {state.run.name}: launched, log {state.log}")
+        _say(f"run {state.run.name}: {state.handle if launcher.name == 'dry' else f'log {state.log}'}")
 
     def stepped(self, state: "RunState", steps: Sequence[float]) -> None:
         """Print the progress of a run, at most ten times."""
@@ -136,8 +134,10 @@ def print_summary(summary: TuneSummary) -> None:
     from forerun.search.cli.tables import table_of
 
     console, document = open_console(), summary.document
-    rows = [[cells[name] for name in (*FIGURES, "strategy")] for cells in run_cells(document)]
-    say(console, table_of([*(f">{name}" for name in FIGURES), "strategy"], rows))
+    runs = run_cells(document)
+    figures = [name for name in FIGURES if any(cells[name] for cells in runs)]
+    rows = [[cells[name] for name in (*figures, "strategy")] for cells in runs]
+    say(console, table_of([*(f">{name}" for name in figures), "strategy"], rows))
     for text in sentences(document):
         say(console, Text(text))
 
