@@ -6,8 +6,7 @@ replica are left out: mixtures assume software that exchanges directly.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from forerun.simulator.layouts import Need, Share, Transfer, TransferPhase, need
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext, own_input_s, stored_input_s
 from forerun.simulator.opgraph.footprint import beyond_kept, footprint
 from forerun.simulator.opgraph.layers import Floats
-from forerun.simulator.opgraph.memory import RESERVE_BYTES
+from forerun.simulator.opgraph.memory import RESERVE_BYTES, bucket_bytes
 from forerun.simulator.opgraph.messages import Filling, Messages, exposed_s, rendezvous_s, straggler_wait_s
 from forerun.simulator.opgraph.parts import part_costs
-from forerun.simulator.opgraph.score import PHASES
+from forerun.simulator.opgraph.score import PHASES, SplitScores, split_scores
 from forerun.simulator.opgraph.split_cuts import degrees_by_axis
 from forerun.simulator.opgraph.transfers import blocked_s, sent_gradient, weight_transfer_s
 from forerun.spaces.operators import Cut, OperatorGraph
@@ -26,35 +25,8 @@ from forerun.spaces.opgraph.axes import operator_graph
 from forerun.spaces.opgraph.mixture import Mixture, check_mixture, cuts_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureScore:
-    """Scores of a mixture.
-
-    ``phases``: seconds by the names of the closed forms, which sum to ``step_s``. ``cuts``: actual cuts of every
-    operator. ``needs``: communication between operators and of gradients.
-    """
-
-    phases: dict[str, float]
-    hidden_s: float
-    device_s: float
-    host_s: float
-    memory_bytes: dict[str, float]
-    cuts: dict[str, tuple[Cut, ...]]
-    needs: tuple[Need, ...]
-
-    @property
-    def step_s(self) -> float:
-        """Seconds per step."""
-        return math.fsum(self.phases.values())
-
-    @property
-    def peak_bytes(self) -> float:
-        """Bytes on one device."""
-        return math.fsum(self.memory_bytes.values())
-
-
-def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> MixtureScore:
-    """Return the costs of one step of ``batch`` samples.
+def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> SplitScores:
+    """Return the scores of one step of ``batch`` samples, one row.
 
     Raises:
         RequestError: the replicas do not divide the batch, or an operator has no iteration space.
@@ -62,12 +34,7 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     check_mixture(batch, mixture)
     graph = operator_graph(context.model, batch)
     cuts = {operator.name: cuts_of(operator, mixture.of(operator.name)) for operator in graph.operators}
-    devices = tuple(range(mixture.devices))
-    padded = {name: _filled(operator_cuts, mixture.devices) for name, operator_cuts in cuts.items()}
-    shares = {name: Share(cuts=operator_cuts, devices=devices) for name, operator_cuts in padded.items()}
-    needs = needs_of(graph, shares, input_gradients=False)
-    if context.inference:
-        needs = tuple(need for need in needs if need.phase is TransferPhase.FORWARD)
+    needs = mixture_needs(context, graph, cuts, mixture.devices)
     degrees = {name: degrees_by_axis(operator_cuts) for name, operator_cuts in cuts.items()}
     costs = part_costs(context, graph, cuts)
     local = [costs[operator.name] for operator in graph.operators]
@@ -80,35 +47,38 @@ def score_mixture(context: GraphContext, mixture: Mixture, batch: int) -> Mixtur
     phases["forward"], phases["backward"] = float(forward_L.sum()), float(backward_L.sum())
     busy = phases["forward"] + phases["backward"]
     _communication(context, needs, phases)
-    hidden = _gradients(context, graph, needs, backward_L, batch, phases)
+    exchange_s = _gradients(context, graph, needs, backward_L, batch, phases)
     phases["straggler wait"] = float(straggler_wait_s(context.profile, busy, mixture.devices))
     parameters, tables = _parameters(context, graph, degrees)
     kept, beyond = _activations(context, graph, degrees, batch)
     gradients = (parameters + _exchanged_rows(context, needs, batch)) * GRADIENT_BYTES * (context.directions - 1.0)
     phases["update"] = float(context.update_s(parameters))
     phases["input"] = max(_loading_s(context, degrees, batch, mixture.devices) - math.fsum(phases.values()), 0.0)
-    return MixtureScore(
-        phases=phases,
-        hidden_s=hidden,
-        device_s=device,
-        host_s=host,
-        memory_bytes={
-            "parameters": (parameters + tables) * context.parameter_bytes,
-            "gradients": gradients,
-            "optimizer": parameters * context.state_bytes,
-            "activations": kept * context.width,
-            "working": beyond * context.width,
-            "buffers": min(2 * context.profile.bucket_bytes, gradients) if len(devices) > 1 else 0.0,
-            "reserve": RESERVE_BYTES,
-        },
-        cuts=cuts,
-        needs=needs,
-    )
+    memory = {
+        "parameters": (parameters + tables) * context.parameter_bytes,
+        "gradients": gradients,
+        "optimizer": parameters * context.state_bytes,
+        "activations": kept * context.width,
+        "working": beyond * context.width,
+        "buffers": float(bucket_bytes(context, np.array(gradients), np.array(float(mixture.devices)))),
+        "reserve": RESERVE_BYTES,
+    }
+    time_s, memory_bytes = ({name: np.array([value]) for name, value in one.items()} for one in (phases, memory))
+    rest = {"repeated_s": np.zeros(1), "device_s": np.array([device]), "host_s": np.array([host])}
+    return split_scores(context, time_s, memory_bytes, np.array([exchange_s]), **rest)
 
 
-def _filled(cuts: tuple[Cut, ...], devices: int) -> tuple[Cut, ...]:
-    """Cuts whose degrees multiply to the number of devices; none on one device."""
-    return cuts or (Cut(axis=None, degree=devices),)
+def mixture_needs(
+    context: GraphContext, graph: OperatorGraph, cuts: Mapping[str, tuple[Cut, ...]], devices: int
+) -> tuple[Need, ...]:
+    """Return the communication between operators, and of gradients, with the ``cuts`` of a mixture."""
+    shares = {
+        # Degrees multiply to the number of devices, also where an operator is not cut.
+        name: Share(cuts=operator_cuts or (Cut(axis=None, degree=devices),), devices=tuple(range(devices)))
+        for name, operator_cuts in cuts.items()
+    }
+    needs = needs_of(graph, shares, input_gradients=False)
+    return tuple(need for need in needs if not context.inference or need.phase is TransferPhase.FORWARD)
 
 
 def _communication(context: GraphContext, needs: tuple[Need, ...], phases: dict[str, float]) -> None:
@@ -135,7 +105,7 @@ def _gradients(
     batch: int,
     phases: dict[str, float],
 ) -> float:
-    """Add the exchange of gradients to ``phases``; return its part hidden by the backward pass."""
+    """Add the exposed exchange of gradients to ``phases``; return the seconds of the entire exchange."""
     profile, cluster = context.profile, context.cluster
     place = {operator.name: number for number, operator in enumerate(graph.operators)}
     known = {operator.name: operator for operator in context.model.operators}
@@ -165,7 +135,7 @@ def _gradients(
     exchange_s, rendezvous = float(wire.sum()), float(rendezvous_s(profile, nodes))
     under = float(exposed_s(messages, wire, blocked.mean(axis=1), after_L[:1], cluster.overlap)[0])
     phases["gradient"] = profile.overlap * under + (1.0 - profile.overlap) * exchange_s + rendezvous
-    return max(exchange_s + rendezvous - phases["gradient"], 0.0)
+    return exchange_s + rendezvous
 
 
 def _loading_s(context: GraphContext, degrees: dict[str, dict[str, int]], batch: int, devices: int) -> float:

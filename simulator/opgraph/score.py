@@ -141,20 +141,32 @@ def _scores(
     time_s = {name: phases.get(name, np.zeros(len(c))) for name in PHASES}
     # Samples load during the preceding step: only loading beyond its duration adds time.
     time_s["input"] = np.maximum(_loading_s(context, c) - np.asarray(sum(time_s.values())), 0.0)
-    memory = graph_memory(context, c, held)
-    peak = peak_bytes(memory)
+    rest = {"repeated_s": repeated_s, "device_s": device_s, "host_s": host_s}
+    return split_scores(context, time_s, graph_memory(context, c, held), exchange_s, **rest)
+
+
+def split_scores(
+    context: GraphContext,
+    time_s: Mapping[str, Floats],
+    memory_bytes: Mapping[str, Floats],
+    exchange_s: Floats,
+    **seconds: Floats,
+) -> SplitScores:
+    """Return the scores of rows with all phases and parts of memory.
+
+    ``exchange_s``: the entire exchange of gradients; ``seconds``: further columns of ``SplitScores``.
+    """
+    peak = peak_bytes(memory_bytes)
     return SplitScores(
         step_time_s=np.asarray(sum(time_s.values())),
         time_s=time_s,
         peak_memory_bytes=peak,
         allocated_bytes=peak - RESERVE_BYTES,
-        memory_bytes=memory,
-        peak_stage=np.zeros(len(c), dtype=np.int64),
+        memory_bytes=memory_bytes,
+        peak_stage=np.zeros(len(peak), dtype=np.int64),
         fits=np.asarray(peak <= context.memory_limit_bytes),
         hidden_s=np.maximum(exchange_s - time_s["gradient"], 0.0),
-        repeated_s=repeated_s,
-        device_s=device_s,
-        host_s=host_s,
+        **seconds,
     )
 
 

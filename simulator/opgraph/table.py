@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.layers import Floats
-from forerun.simulator.opgraph.memory import RESERVE_BYTES
 from forerun.simulator.opgraph.mixture import score_mixture
 from forerun.simulator.opgraph.score import SplitScores, score_splits
 from forerun.simulator.score_table import ScoreTable
@@ -85,27 +84,6 @@ def corrected(context: GraphContext, table: SplitTable, scores: S, time_s: Mappi
 def _scored(context: GraphContext, table: SplitTable) -> SplitScores:
     first = table.splits[0] if table.splits else None
     if isinstance(first, Mixture):
-        return _mixture_scores(context, first, int(table.batch[0]))
+        return score_mixture(context, first, int(table.batch[0]))
     splits = [split for split in table.splits if isinstance(split, Split)]
     return score_splits(context, splits, table.batch.tolist())
-
-
-def _mixture_scores(context: GraphContext, mixture: Mixture, batch: int) -> SplitScores:
-    score = score_mixture(context, mixture, batch)
-
-    def one(value: float) -> Floats:
-        return np.array([value], dtype=np.float64)
-
-    return SplitScores(
-        step_time_s=one(score.step_s),
-        time_s={name: one(seconds) for name, seconds in score.phases.items()},
-        peak_memory_bytes=one(score.peak_bytes),
-        allocated_bytes=one(score.peak_bytes - RESERVE_BYTES),
-        memory_bytes={name: one(size) for name, size in score.memory_bytes.items()},
-        peak_stage=np.zeros(1, dtype=np.int64),
-        fits=np.array([score.peak_bytes <= context.memory_limit_bytes]),
-        hidden_s=one(score.hidden_s),
-        repeated_s=one(0.0),
-        device_s=one(score.device_s),
-        host_s=one(score.host_s),
-    )
