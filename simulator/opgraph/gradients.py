@@ -91,7 +91,7 @@ def gradients(context: GraphContext, c: Candidates, replica: ReplicaMessages, bu
     away = c.parts_N * part_strides(context.cluster.levels, c) > context.cluster.devices_per_node
     away &= ~spatial | (profile.staged_bytes_per_s is None)
     met = np.array([_met(context, split) if meets else 0.0 for split, meets in zip(c.splits, away, strict=True)])
-    shown = shown + _shared_port_s(met, replica, exchange_s)
+    shown = shown + profile.overlap * _shared_port_s(met, replica, exchange_s)
     if profile.staged_bytes_per_s is not None:
         # Parts of an image sum their gradients through host memory, like borders, to one of them and back.
         local = np.where(spatial & (c.parts_N > 1), 2.0 * replica.bytes_N / profile.staged_bytes_per_s, 0.0)

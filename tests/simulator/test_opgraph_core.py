@@ -212,6 +212,13 @@ def test_more_bandwidth_is_never_slower(text: str, field: str, factor: float) ->
     assert one(context(cluster=wide), text)["step"] <= one(context(), text)["step"] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("overlap", [0.0, 1.0])
+def test_gradients_meet_the_exchange_between_parts_only_under_the_backward_pass(overlap: float) -> None:
+    quick, slow = (one(context(overlap=overlap, all_reduce_share=share), "data4 filter8") for share in (1.0, 0.5))
+    assert slow["collective"] > quick["collective"]
+    assert (slow["gradient"] != quick["gradient"]) == bool(overlap)
+
+
 def test_memory_of_data_parallel_by_hand() -> None:
     b = Builder(3, 8, 8)
     b.relu(b.conv(b.start, 4, 1))
