@@ -29,46 +29,6 @@ class ScaleChange:
         return {"change": self.name, "samples_per_s": self.samples_per_s, "gain": self.gain}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faster:
-    """A network with ``factor`` times the bandwidth and the latencies of another."""
-
-    network: ModeNetwork
-    factor: float
-
-    @property
-    def worker_bytes_per_s(self) -> float:
-        """Rate of a worker's NIC."""
-        return self.factor * self.network.worker_bytes_per_s
-
-    @property
-    def server_bytes_per_s(self) -> float:
-        """Rate of a server's NIC."""
-        return self.factor * self.network.server_bytes_per_s
-
-    @property
-    def latency_s(self) -> float:
-        """Latency of the slower network."""
-        return self.network.latency_s
-
-    @property
-    def ring(self) -> bool:
-        """Ring of the slower network."""
-        return self.network.ring
-
-    def all_reduce_s(self, size_bytes: float, workers: int) -> float:
-        """Time of the slower network with the bytes divided by ``factor``."""
-        return self.network.all_reduce_s(size_bytes / self.factor, workers)
-
-    def blocked_s(self, workers: int) -> float:
-        """Blocked time of the slower network."""
-        return self.network.blocked_s(workers)
-
-    def rendezvous_s(self, workers: int) -> float:
-        """Rendezvous time of the slower network."""
-        return self.network.rendezvous_s(workers)
-
-
 def changes(
     profile: GradientProfile, mode: TrainingMode, network: ModeNetwork, noise: Disturbance
 ) -> tuple[ScaleChange, ...]:
@@ -76,7 +36,7 @@ def changes(
     workers = mode.workers
     now = _rate(profile, mode, network, noise)
     rates = [
-        ("bandwidth", _rate(profile, mode, Faster(network=network, factor=2.0), noise)),
+        ("bandwidth", _rate(profile, mode, network.faster(2.0), noise)),
         ("compute", _rate(_times(profile, 0.5), mode, network, noise)),
         ("batch", _rate(replace(_times(profile, 2.0), batch=2 * profile.batch), mode, network, noise)),
     ]

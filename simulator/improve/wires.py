@@ -23,8 +23,8 @@ class Wire(Protocol):
         ...
 
     def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
-        """Return the fastest number of pieces for each message."""
-        ...
+        """Return the fastest number of pieces for each message: one, where pieces are sent in sequence."""
+        return np.ones(np.shape(size_bytes), dtype=np.int64)
 
     def faster(self, factor: float) -> Self:
         """Return the wire with ``factor`` times the bandwidth."""
@@ -32,8 +32,8 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineWire:
-    """A measured wire: ``latency_s + bytes / bytes_per_s``. Pieces are sent in sequence, so one piece is best.
+class LineWire(Wire):
+    """A measured wire: ``latency_s + bytes / bytes_per_s``.
 
     ``host_s_per_byte``: part of the seconds per byte in which hosts copy and sum; a faster link does not change it.
     """
@@ -55,10 +55,6 @@ class LineWire:
         result: Floats = cut * self.latency_s + size / self.bytes_per_s
         return result
 
-    def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
-        """Return one piece for each."""
-        return np.ones(np.shape(size_bytes), dtype=np.int64)
-
     def faster(self, factor: float) -> "LineWire":
         """Return the wire with more bandwidth."""
         link_s = 1 / self.bytes_per_s - self.host_s_per_byte
@@ -66,7 +62,7 @@ class LineWire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleWire:
+class RuleWire(Wire):
     """All-reduce between ``ranks`` devices of a cluster, by the cost rules.
 
     ``factor``: factor on the cluster's bandwidth; the time of an empty message does not change. ``share``: share of the
@@ -88,17 +84,13 @@ class RuleWire:
         result: Floats = cut * (least + (reduce_time_s - least) / self.factor)
         return result
 
-    def best_pieces(self, size_bytes: ArrayLike) -> NDArray[np.int64]:
-        """Return one piece for each."""
-        return np.ones(np.shape(size_bytes), dtype=np.int64)
-
     def faster(self, factor: float) -> "RuleWire":
         """Return the wire with more bandwidth."""
         return replace(self, factor=self.factor * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerWire:
+class ServerWire(Wire):
     """Gradients pushed to servers and parameters pulled back, in both directions at the same time.
 
     Every piece is pushed, summed and pulled; the next piece is pushed during the pull. ``push_s``, ``pull_s``: per

@@ -85,7 +85,6 @@ class Curve:
                     "model": point.chosen.model,
                     "efficiency": self.efficiency(point),
                     "analytic_samples_per_s": None if point.analytic is None else point.analytic.samples_per_s,
-                    "coarse_samples_per_s": None if point.analytic is None else point.analytic.samples_per_s,
                     "events_samples_per_s": None if point.events is None else point.events.samples_per_s,
                     "disagreement": point.disagreement,
                 }

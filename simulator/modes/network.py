@@ -1,7 +1,7 @@
 """The network between workers and servers in training modes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -50,6 +50,10 @@ class ModeNetwork(Protocol):
     def rendezvous_s(self, workers: int) -> float:
         """Compute the seconds that workers of several nodes need in each step to agree on the exchange."""
 
+    def faster(self, factor: float) -> "ModeNetwork":
+        """Return the network with ``factor`` times the bandwidth and the same latencies."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicNetwork:
@@ -83,6 +87,11 @@ class NicNetwork:
         """Return 0: a ring needs no agreement on the exchange."""
         return 0.0
 
+    def faster(self, factor: float) -> "NicNetwork":
+        """Return the network with ``factor`` times the bandwidth."""
+        worker, server = factor * self.worker_bytes_per_s, factor * self.server_bytes_per_s
+        return replace(self, worker_bytes_per_s=worker, server_bytes_per_s=server)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNetwork:
@@ -90,25 +99,24 @@ class ClusterNetwork:
 
     All-reduces follow the collective rule for consecutive nodes. A worker's NIC is its share of its node's NICs; a
     server's NIC is all NICs of its node. In a cluster of one node workers reach servers, which are the host, over PCIe.
-    ``rules``: rules of the software that exchanges gradients.
+    ``rules``: rules of the software that exchanges gradients. ``factor``: factor on all bandwidths.
     """
 
     cluster: Cluster
     rules: GraphProfile
+    factor: float = 1.0
 
     @property
     def worker_bytes_per_s(self) -> float:
         """A device's share of its node's NICs, or of PCIe in a cluster of one node."""
         level = self._outer
-        return self.cluster.device.host_bytes_per_s if level is None else level.bytes_per_s
+        return self.factor * (self.cluster.device.host_bytes_per_s if level is None else level.bytes_per_s)
 
     @property
     def server_bytes_per_s(self) -> float:
         """All NICs of a node; the host's rate in a cluster of one node."""
         level = self._outer
-        if level is None:
-            return HOST_BYTES_PER_S
-        return level.bytes_per_s * self.cluster.devices_per_node
+        return self.factor * (HOST_BYTES_PER_S if level is None else level.bytes_per_s * self.cluster.devices_per_node)
 
     @property
     def latency_s(self) -> float:
@@ -138,12 +146,16 @@ class ClusterNetwork:
             )
         ranks, stride = np.array(float(workers)), np.array(1.0)
         share = self.rules.gradient_share
-        return float(reduce_s(self.cluster, np.asarray(size_bytes, dtype=np.float64), ranks, stride, share))
+        return float(reduce_s(self.cluster, np.array(size_bytes / self.factor), ranks, stride, share))
 
     def blocked_s(self, workers: int) -> float:
         """Return the profile's share of an empty all-reduce."""
-        return self.rules.blocked_share * self.all_reduce_s(1.0, workers) if workers > 1 else 0.0
+        return self.rules.blocked_share * self.all_reduce_s(self.factor, workers) if workers > 1 else 0.0
 
     def rendezvous_s(self, workers: int) -> float:
         """Return the profile's rendezvous time for the nodes of these workers."""
         return float(rendezvous_s(self.rules, -(-workers // self.cluster.devices_per_node)))
+
+    def faster(self, factor: float) -> "ClusterNetwork":
+        """Return the network with ``factor`` times the bandwidth."""
+        return replace(self, factor=self.factor * factor)

@@ -70,7 +70,7 @@ def test_asynchronous_servers_saturate(profile: str, capsys: pytest.CaptureFixtu
     assert [point["workers"] for point in found["points"]] == [1, 2, 4, 8, 16]
     assert found["points"][-1]["staleness"] == pytest.approx(15, rel=0.1)
     assert found["points"][1]["disagreement"] == pytest.approx(
-        found["points"][1]["coarse_samples_per_s"] / found["points"][1]["events_samples_per_s"] - 1
+        found["points"][1]["analytic_samples_per_s"] / found["points"][1]["events_samples_per_s"] - 1
     )
 
 
