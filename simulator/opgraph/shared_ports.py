@@ -8,7 +8,7 @@ stages, B buckets, R ports that rings of several stages cross, M stages whose ri
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -79,10 +79,13 @@ def _pace(key: _ClusterKey, replicas: int, parts: int, across: bool) -> float:
 @lru_cache(maxsize=4096)
 def _rings_met(key: _ClusterKey, replicas: int, parts: int) -> float:
     devices = _devices(replicas, parts)
-    across, inside = (_port_loads(key.cluster, groups) for groups in (devices.T, devices))
-    both = [(float(across[port].sum()), float(inside[port].sum())) for port in across.keys() & inside.keys()]
-    most = max(both, key=sum, default=(1.0, 1.0))
-    return most[0] / most[1]
+    load = _port_loads(key.cluster, [*devices.T.tolist(), *devices.tolist()])
+    across, inside = load[:, :parts].sum(axis=1), load[:, parts:].sum(axis=1)
+    both = np.flatnonzero((across > 0) & (inside > 0))
+    if not both.size:
+        return 1.0
+    most = both[np.argmax((across + inside)[both])]
+    return float(across[most] / inside[most])
 
 
 @lru_cache(maxsize=4096)
@@ -92,8 +95,7 @@ def _loads(key: _ClusterKey, replicas: int, parts: int, across: bool) -> Floats:
     Rings connect every part ``across`` the replicas, or the parts of every replica.
     """
     devices = _devices(replicas, parts)
-    groups = devices.T if across else devices
-    return np.unique(np.array(list(_port_loads(key.cluster, groups).values())).reshape(-1, len(groups)), axis=0)
+    return np.unique(_port_loads(key.cluster, (devices.T if across else devices).tolist()), axis=0)
 
 
 def _coupled_rings(load_RS: Floats) -> Iterator[tuple[NDArray[np.intp], Floats]]:
@@ -125,35 +127,56 @@ def _devices(replicas: int, parts: int) -> NDArray[np.int64]:
     return np.arange(replicas * parts).reshape(replicas, parts)
 
 
-def _port_loads(cluster: Cluster, groups: NDArray[np.int64]) -> Mapping[tuple[object, ...], Floats]:
-    """Return the seconds per byte of the ring of each of G groups on every port, [G]."""
+def _port_loads(cluster: Cluster, groups: Sequence[list[int]]) -> Floats:
+    """Return the seconds per byte of the ring of each of G groups on every port, [ports, G]."""
     unit = cluster.spec.unit if cluster.spec else cluster.devices_per_node
-    ports: dict[tuple[object, ...], Floats] = defaultdict(lambda: np.zeros(len(groups)))
-    for number, members in enumerate(groups.tolist()):
-        channels, edges = ring_edges(members, unit)
-        for source, target, connections in edges:
-            for port, rate in _ports(cluster, source, target):
-                ports[port][number] += connections / channels / rate
-    return ports
+    edges = [
+        (*ends, number, connections / channels)
+        for number, (channels, ring) in enumerate(ring_edges(members, unit) for members in groups)
+        for *ends, connections in ring
+    ]
+    source, target, ring_E = np.array([edge[:3] for edge in edges]).T
+    share_E, loads = np.array([edge[3] for edge in edges]), [np.zeros((0, len(groups)))]
+    for _, here, port, rate in crossed_ports(cluster, source, target):
+        distinct, which = np.unique(port, return_inverse=True)
+        loads.append(np.zeros((len(distinct), len(groups))))
+        np.add.at(loads[-1], (which, ring_E[here]), share_E[here] / rate)
+    return np.concatenate(loads)
 
 
-def _ports(cluster: Cluster, source: int, target: int) -> list[tuple[tuple[object, ...], float]]:
-    """Return the shared ports of a connection, each with its rate."""
-    # By level, they are the links that leave the inner group; for a network, the routes of both ends to it.
-    number = next(
-        (n for n, level in enumerate(cluster.levels) if source // level.size == target // level.size),
-        len(cluster.levels) - 1,
-    )
-    level, spec = cluster.levels[number], cluster.spec
-    if level.kind not in NETWORK_KINDS:
-        inner = cluster.levels[number - 1].size if number else 1
-        return [((number, source // inner), level.bytes_per_s * inner)] if inner > 1 else []
-    unit = spec.unit if spec else cluster.devices_per_node
-    ports: list[tuple[tuple[object, ...], float]] = [(("node", source // unit), level.bytes_per_s * unit)]
-    if spec is not None and spec.network is not None:
-        out, rail = _way(spec, source, "out", None)
-        ports += [*out, *_way(spec, target, "in", rail)[0]]
-    return ports
+def crossed_ports(
+    cluster: Cluster,
+    source_E: NDArray[np.int64],
+    target_E: NDArray[np.int64],
+    base_E: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.int64], Floats | float]]:
+    """Yield the ports of one kind that connections cross at a level.
+
+    They are given by the number of the level, the indices of connections, and their ports with the rates. Ports are
+    those of the receiving device, the NICs and host links of both nodes, and the common port of the devices that a
+    level connects as one. ``base_E``: number of the first device, where connections are of different jobs.
+    """
+    spec, inner, waiting = cluster.spec, 1, np.ones(len(source_E), dtype=bool)
+    base_E = np.zeros_like(source_E) if base_E is None else base_E
+    for number, level in enumerate(cluster.levels):
+        last = level is cluster.levels[-1]
+        here = np.flatnonzero(waiting & (last | (source_E // level.size == target_E // level.size)))
+        waiting[here] = False
+        source, target = ((base_E + end_E)[here] for end_E in (source_E, target_E))
+        yield number, here, target, max(level.port_bytes_per_s, level.bytes_per_s)
+        if level.kind in NETWORK_KINDS:
+            inner = spec.unit if spec else cluster.devices_per_node
+        if inner > 1:
+            for end in (source, target):
+                yield number, here, end // inner, level.bytes_per_s * inner
+        if level.kind in NETWORK_KINDS and spec is not None and spec.network is not None:
+            table = _network_ports(_ClusterKey(cluster))
+            (node, sender), (reading, reader) = (np.divmod(end, len(table.rail_D)) for end in (source, target))
+            into = table.into_DRK[reader, table.rail_D[sender]]
+            for at, numbers in ((node, table.out_DK[sender]), (reading, into)):
+                for one in numbers.T:
+                    yield number, here, at * len(table.rate_X) + one, table.rate_X[one]
+        inner = level.size
 
 
 def _way(
@@ -179,7 +202,7 @@ def _way(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkPorts:
+class _NetworkPorts:
     """Ports between a node and the network, as X numbers: D devices of a node, R rails (NICs), at most K on a way.
 
     ``out_DK``: ports of a sender; ``rail_D``: its NIC; ``into_DRK``: ports of a receiver, by the sender's NIC. The last
@@ -192,13 +215,8 @@ class NetworkPorts:
     rate_X: Floats
 
 
-def network_ports(cluster: Cluster) -> NetworkPorts:
-    """Return the ports between a node and the network of a cluster that describes them."""
-    return _network_ports(_ClusterKey(cluster))
-
-
 @lru_cache(maxsize=64)
-def _network_ports(key: _ClusterKey) -> NetworkPorts:
+def _network_ports(key: _ClusterKey) -> _NetworkPorts:
     spec = key.cluster.spec
     assert spec is not None and spec.network is not None
     devices = range(spec.devices_per_node)
@@ -209,7 +227,7 @@ def _network_ports(key: _ClusterKey) -> NetworkPorts:
     number = {port: place for place, port in enumerate(rates)}
     most = max(map(len, ways))
     table = np.array([[number[port] for port, _ in way] + [len(rates)] * (most - len(way)) for way in ways])
-    return NetworkPorts(
+    return _NetworkPorts(
         out_DK=table[: len(out)],
         rail_D=np.array(rail),
         into_DRK=table[len(out) :].reshape(len(out), -1, most),

@@ -3,7 +3,6 @@
 Shapes: M messages of all pipelines; W ways of messages between two stages in the replicas of a pipeline.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,10 +11,9 @@ import numpy as np
 from forerun.simulator.costs import point_to_point_time_s
 from forerun.simulator.layouts.price import crossing_senders, sent_s
 from forerun.simulator.opgraph.layers import Floats
-from forerun.simulator.opgraph.shared_ports import network_ports
+from forerun.simulator.opgraph.shared_ports import crossed_ports
 from forerun.simulator.opgraph.stage_cuts import Ints
 from forerun.spaces.clusters.cluster import Cluster, Level
-from forerun.spaces.clusters.spec import NETWORK_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,37 +89,16 @@ def port_seconds(cluster: Cluster, sent: SentMessages) -> Floats:
     size_P = -(-sent.ports_P * sent.parts_P // node) * node
     base = (np.cumsum(size_P) - size_P)[row]
     source, target = (first + end[message] for end in (sent.stage_M, sent.reader_M))
-    seconds, waiting = np.zeros(len(message)), np.ones(len(message), dtype=bool)
-    for inner, level in zip([1, *(level.size for level in cluster.levels)], cluster.levels, strict=False):
-        last = level is cluster.levels[-1]
-        here = np.flatnonzero(waiting & (last | (source // level.size == target // level.size)))
-        waiting[here] = False
-        # A link that reaches a part of its line rate is occupied by as many more bytes.
-        lone_s = point_to_point_time_s(cluster, np.append(sent.bytes_M, 1.0), inner, lone=True)
-        line_bytes = (np.maximum(lone_s[:-1] - lone_s[-1], 0.0) * level.port_bytes_per_s)[message[here]]
-        for place, rate in _ports(cluster, level, inner, *((base + end)[here] for end in (source, target))):
-            total = np.bincount(place, line_bytes)
-            seconds[here] = np.maximum(seconds[here], total[place] / rate)
+    seconds = np.zeros(len(message))
+    for number, here, port, rate in crossed_ports(cluster, source, target, base):
+        total = np.bincount(port, _line_bytes(cluster, number, sent.bytes_M)[message[here]])
+        seconds[here] = np.maximum(seconds[here], total[port] / rate)
     return np.asarray(np.maximum.reduceat(seconds, begin))
 
 
-def _ports(
-    cluster: Cluster, level: Level, inner: int, source: Ints, target: Ints
-) -> Iterator[tuple[Ints, Floats | float]]:
-    """Yield the ports that messages cross at a level, and their rates.
-
-    Ports are those of the receiving device, and the NICs and host links of both nodes; on levels without a description
-    of them, the common port of the devices that the level connects as one.
-    """
-    yield target, max(level.port_bytes_per_s, level.bytes_per_s)
-    if level.kind in NETWORK_KINDS and cluster.spec is not None and cluster.spec.network is not None:
-        table = network_ports(cluster)
-        (node, sender), (reading, reader) = (np.divmod(end, len(table.rail_D)) for end in (source, target))
-        ports = (
-            (node, table.out_DK[sender]),
-            (reading, table.into_DRK[reader, table.rail_D[sender]]),
-        )
-        for at, numbers in ports:
-            yield from ((at * len(table.rate_X) + one, table.rate_X[one]) for one in numbers.T)
-    elif inner > 1:
-        yield from ((end // inner, level.bytes_per_s * inner) for end in (source, target))
+def _line_bytes(cluster: Cluster, number: int, bytes_M: Floats) -> Floats:
+    """Return the bytes that a level could send at its line rate in the time of messages, without latency."""
+    lone_s = point_to_point_time_s(
+        cluster, np.append(bytes_M, 1.0), cluster.levels[number - 1].size if number else 1, lone=True
+    )
+    return np.asarray(np.maximum(lone_s[:-1] - lone_s[-1], 0.0) * cluster.levels[number].port_bytes_per_s)
