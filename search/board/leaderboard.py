@@ -167,7 +167,7 @@ def lines_to_csv(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def ranked(rows: tuple[Row[Any], ...], objective: str) -> tuple[Row[Any], ...]:
-    """Number rows by their place and mark rows as good as the first."""
+    """Give rows their places, and mark rows as good as the first."""
     result = []
     for place, row in enumerate(rows, start=1):
         ratio = row.gpus * row.step_time_s / (rows[0].gpus * rows[0].step_time_s)

@@ -5,7 +5,8 @@ Source: ``megatron/training/arguments.py`` and the dataclasses of megatron-core 
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.search.formats.command_line import options, run_of, split_command
@@ -158,61 +159,79 @@ def arguments(source: LaunchFile) -> Stated:
     return Stated(values=flags | environment(source.text), spelled=spelled, notes=remarks)
 
 
-def in_section(section: str) -> Callable[[LaunchFile], Stated]:
-    """Return the reader of a YAML file with arguments in a section."""
-
-    def read(source: LaunchFile) -> Stated:
-        stated = {name[len(section) :]: value for name, value in document(source).items() if name.startswith(section)}
-        flags = {name.lstrip("-").replace("-", "_"): name for name, value in stated.items() if value is not None}
-        return Stated(values={name: stated[key] for name, key in flags.items()}, spelled=flags)
-
-    return read
+def _of_section(source: LaunchFile, section: str) -> Stated:
+    """Return the arguments in a section of a YAML file."""
+    stated = {name[len(section) :]: value for name, value in document(source).items() if name.startswith(section)}
+    flags = {name.lstrip("-").replace("-", "_"): name for name, value in stated.items() if value is not None}
+    return Stated(values={name: stated[key] for name, key in flags.items()}, spelled=flags)
 
 
-def megatron(
-    name: str,
-    version: str,
-    title: str,
-    *,
-    marks: Callable[[LaunchFile], bool],
-    syntax: Callable[[LaunchFile], Stated] = arguments,
-    renamed: Mapping[str, str] | None = None,
-    assumed: Mapping[str, Any] | None = None,
-    says: Mapping[str, str] | None = None,
-    extends: str = "",
-    valued: bool = False,
-    framework: str = NAME,
-) -> Launcher:
-    """Return the table of Megatron-LM, or of software that extends its arguments.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """Megatron-LM, or software that extends its arguments.
 
-    ``renamed``: argument -> Megatron-LM's argument; ``assumed``: default arguments; ``says``: argument -> note if set;
-    ``extends``: the argument that gives tensor ranks complete experts instead of parts; ``valued``: its flags have
-    values; ``framework``: the profile whose switches its arguments set. Its own harmless arguments are under ``name``
-    in ``data/harmless.yaml``.
+    Its own harmless arguments are under ``name`` in ``data/harmless.yaml``.
     """
-    is_harmless, is_known = harmless_by(name), harmless_by(NAME)
 
-    def read(source: LaunchFile) -> Stated:
-        stated = syntax(source)
-        arguments = [argument for argument, value in stated.values.items() if value != "none"]
-        names = {argument: (renamed or {}).get(argument, argument) for argument in arguments}
+    name: str
+    version: str
+    title: str
+    marks: Sequence[Mapping[str, Any]]
+    """Marks of its files (``marked_by``)."""
+    section: str = ""
+    """Section of YAML files with its arguments; without one they are in a command."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Megatron-LM's names of its arguments."""
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+    """Default arguments."""
+    says: Mapping[str, str] = field(default_factory=dict)
+    """Notes on arguments that are set."""
+    extends: str = ""
+    """Argument that gives tensor ranks complete experts instead of parts."""
+    valued: bool = False
+    """Whether its flags have values."""
+    framework: str = NAME
+    """Profile whose switches its arguments set."""
+
+    @property
+    def launcher(self) -> Launcher:
+        """Return its table."""
+        return Launcher(
+            name=self.name,
+            version=self.version,
+            title=self.title,
+            frameworks=(self.framework,),
+            keys=KEYS,
+            syntax=self._read,
+            marks=marked_by(*self.marks),
+            harmless=lambda key: self._ignores(plain_name(key)),
+            adjust=self._settle,
+            bare_flags=not self.valued,
+        )
+
+    def _ignores(self, argument: str) -> bool:
+        return harmless_by(self.name, NAME)(argument)
+
+    def _read(self, source: LaunchFile) -> Stated:
+        stated = _of_section(source, self.section) if self.section else arguments(source)
+        names = {old: self.renamed.get(old, old) for old, value in stated.values.items() if value != "none"}
         values = {new: stated.values[old] for old, new in names.items()}
         spelled = {new: stated.spelled.get(old, old) for old, new in names.items()}
-        beneath = {key: value for key, value in (assumed or {}).items() if key not in values}
-        assumptions = [f"{key}={value}, as {name} assumes" for key, value in beneath.items()]
+        beneath = {key: value for key, value in self.assumed.items() if key not in values}
+        assumptions = [f"{key}={value}, as {self.name} assumes" for key, value in beneath.items()]
         return dataclasses.replace(stated, values=values | beneath, spelled=spelled, defaults=assumptions)
 
-    def settle(facts: LaunchFacts) -> None:
+    def _settle(self, facts: LaunchFacts) -> None:
         stated, values = facts.file.values, facts.values
-        facts.notes += [text.format(value=stated[key]) for key, text in (says or {}).items() if key in stated]
-        if stated.get(extends):
-            note = f"{extends}: tensor ranks hold experts of their own, so that ep is {facts.get('ep', 1)}*"
+        facts.notes += [text.format(value=stated[key]) for key, text in self.says.items() if key in stated]
+        if stated.get(self.extends):
+            note = f"{self.extends}: tensor ranks hold experts of their own, so that ep is {facts.get('ep', 1)}*"
             values |= {"ep": facts.get("ep", 1) * facts.get("tp", 1), "etp": 1}
             facts.notes.append(f"{note}{facts.get('tp', 1)}")
         if facts.settings.flag("deepspeed"):  # a fork from before flash attention was the default
             facts.launcher = dataclasses.replace(facts.launcher, frameworks=(NAME, "megatron-deepspeed"))
         known = [key for key in stated if not key.isupper()]
-        strange = [key for key in known if key not in _ARGUMENTS and not is_known(key) and not is_harmless(key)]
+        strange = [key for key in known if key not in _ARGUMENTS and not self._ignores(key)]
         if files := _configurations(stated, known):
             if not any(_DECIDING.search(key) for key in known):
                 raise RequestError(f"{facts.source.name} leaves its arguments to {files[0]}: import that")
@@ -221,19 +240,6 @@ def megatron(
         if lost or 2 * len(strange) <= len(known):  # otherwise it is another program with a few common words
             facts.stated.add("tp")  # an unstated degree is 1
         adjust(facts)
-
-    return Launcher(
-        name=name,
-        version=version,
-        title=title,
-        frameworks=(framework,),
-        keys=KEYS,
-        syntax=read,
-        marks=marks,
-        harmless=lambda key: any(known(plain_name(key)) for known in (is_known, is_harmless)),
-        adjust=settle,
-        bare_flags=not valued,
-    )
 
 
 def _configurations(stated: Mapping[str, Any], names: Collection[str]) -> list[str]:
@@ -250,5 +256,5 @@ def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
 
 
 MARK = "--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_(gpt|hybrid|mamba)"
-LAUNCHER = megatron(NAME, VERSION, "Megatron-LM", marks=marked_by({"has": MARK}))
+LAUNCHER = Variant(name=NAME, version=VERSION, title="Megatron-LM", marks=[{"has": MARK}]).launcher
 FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write, packs="--" + PACKED.replace("_", "[-_]"))

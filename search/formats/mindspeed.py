@@ -5,7 +5,6 @@ Sources: ``features_manager`` of Ascend/MindSpeed and of MindSpeed-LLM, ``exampl
 
 from forerun.search.formats.contract import Files, Launch, Limit
 from forerun.search.formats.facts import format_of
-from forerun.search.formats.launcher_data import marked_by
 from forerun.search.formats.launchers import LAUNCH, TORCHRUN, Value, array, comment, scripts
 from forerun.search.formats.limits import (
     COMMON,
@@ -19,7 +18,7 @@ from forerun.search.formats.limits import (
     when,
 )
 from forerun.search.formats.limits_of_models import decoders_only
-from forerun.search.formats.megatron_lm import TRAINING, flags, megatron
+from forerun.search.formats.megatron_lm import TRAINING, Variant, flags
 from forerun.search.formats.megatron_read import BATCH_KEYS
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
 from forerun.search.formats.software import exports, flags_of
@@ -34,9 +33,9 @@ MARK = "ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-t
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 
 
-LAUNCHER = megatron(
+LAUNCHER = Variant(
     title="MindSpeed",
-    marks=marked_by({"in": "script", "has": MARK}),
+    marks=[{"in": "script", "has": MARK}],
     name=NAME,
     version=VERSION,
     framework=NAME,
@@ -47,7 +46,7 @@ LAUNCHER = megatron(
         "swap_optimizer": "optimizer states move to the host and back; read as optimizer-offload",
     },
     extends="moe_tp_extend_ep",
-)
+).launcher
 
 SPLITS = (Split.EVEN, Split.LIGHT_LAST, Split.LIGHT_ENDS)
 LIMITS = (

@@ -18,9 +18,10 @@ from forerun.spaces.fields import fields_from, finite
 
 
 def read_run(folder: Path, search: int | None = None) -> Leaderboard:
-    """Return the leaderboard in a folder of ``forerun search --out``, also of other versions with this schema
-    (docs/formats.md). Unknown fields are ignored and missing ones filled in. ``search``: number of a search in a
-    sweep's folder.
+    """Return the leaderboard in a folder of ``forerun search --out``.
+
+    Other versions with this schema are read too (docs/formats.md): unknown fields are ignored and missing ones filled
+    in. ``search``: number of a search in a sweep's folder.
 
     Raises
     ------

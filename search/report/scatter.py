@@ -80,8 +80,9 @@ def pareto_front(rows: Sequence[Row], view: View | None = None) -> list[int]:
 def scatter(
     rows: Sequence[Row], columns: Mapping[str, Sequence[Value]], views: Sequence[View], present: Row | None = None
 ) -> Safe:
-    """Return the figure with its first view shown; ``columns`` has the axes for colours and symbols, ``present`` is the
-    user's current run.
+    """Return the figure with its first view shown.
+
+    ``columns``: axes for colours and symbols; ``present``: the user's current run.
     """
     chosen = first_of(columns, ("pp", "tp"))
     groups = distinct(columns[chosen]) if chosen else []

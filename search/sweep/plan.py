@@ -142,11 +142,11 @@ def read_plan(path: Path, *, calibration: str | None = None, profile: str | None
             workloads=[_workload(part.model_dump(exclude_none=True)) for part in document.workloads],
             budgets=[_budget(part.model_dump(exclude_none=True)) for part in document.budgets],
             frameworks=[None] if document.frameworks is None else _listed(document.frameworks),
+            explorings=_explorings(document.per_stage, document.sampler, document.seeds, document.evaluations),
             switches={name: as_word(setting) for name, setting in document.switches.items()},
             objective=document.objective,
             top=document.top,
-            axes={axis: _listed(values) for axis, values in document.axes.items()},
-            explorings=_explorings(document.per_stage, document.sampler, document.seeds, document.evaluations),
+            overrides={axis: _listed(values) for axis, values in document.axes.items()},
             calibration=calibration,
             profile=profile,
         )
@@ -161,26 +161,20 @@ def plan_of(
     workloads: Sequence[Mapping[str, Any]],
     budgets: Sequence[Mapping[str, Any]],
     frameworks: Sequence[str | None] = (None,),
-    switches: Mapping[str, str] | None = None,
-    objective: str = DEFAULT_OBJECTIVE,
-    top: int | None = None,
-    axes: Mapping[str, Sequence[object]] | None = None,
     explorings: Sequence[Exploring | None] = (None,),
-    calibration: str | None = None,
-    profile: str | None = None,
+    **every: Any,
 ) -> SweepPlan:
-    """Return the plan of a product; ``workloads`` and ``budgets`` have fields of ``Request``.
+    """Return the plan of a product; ``workloads``, ``budgets`` and ``every`` have fields of ``Request``.
 
     Impossible combinations (a precision that one cluster lacks) are detected by their search. ``explorings``: ways in
-    which every combination is searched; None: the flat space. ``switches``: settings of the software; ``calibration``,
-    ``profile``: files; all apply to every search.
+    which every combination is searched; None: the flat space. ``every``: fields of all searches.
 
     Raises
     ------
     RequestError
         A list is empty, a name unknown, or a search occurs twice.
     """
-    lists = {
+    lists: dict[str, Sequence[Any]] = {
         "models": models,
         "clusters": clusters,
         "workloads": workloads,
@@ -188,50 +182,27 @@ def plan_of(
         "frameworks": frameworks,
         "seeds": explorings,
     }
-    for name, values in lists.items():
-        if not values:
-            raise RequestError(f"{name} must have at least one entry")
-    count = math.prod(map(len, lists.values()))
-    if count > MOST_PIECES:
-        raise RequestError(f"a sweep has at most {MOST_PIECES:,} searches, but this one has {count:,}; split it")
+    _check_lists(lists)
     kinds = {name: kind_named(name) for name in models}
-    for workload in workloads:  # errors independent of model and cluster
-        if "seq_len" in workload and not isinstance(workload["global_batch"], PerDevice):
-            Workload(**workload)
-    for budget in budgets:
-        if "gpus" in budget:
-            parse_budget(str(budget["gpus"]))
+    objective = every.get("objective", DEFAULT_OBJECTIVE)
     for kind in kinds.values():
-        kind.check(axes or {})
+        kind.check(every.get("overrides", {}))
     if any(explorings) and any(kind is not TRANSFORMERS for kind in kinds.values()):
         raise RequestError("stages that differ are searched for transformers; leave sampler and per_stage away")
     if objective_named(objective).front and any(explorings):
         raise RequestError(f"a sampler looks for one objective, but got {objective}; leave sampler and per_stage away")
     networks = {name: kind.model(name) for name, kind in kinds.items()}
     machines = {name: resolve_cluster(name) for name in dict.fromkeys(clusters)}
-    contents = {("model", name): _digest(canonical(network)) for name, network in networks.items()}
-    contents |= {("cluster", name): _digest(canonical(machine)) for name, machine in machines.items()}
     usual = {pair: kinds[pair[0]].usual(networks[pair[0]], machines[pair[1]]) for pair in product(networks, machines)}
     named = dict.fromkeys(name for framework in frameworks for name in ((framework,) if framework else usual.values()))
-    software = {name: _software(name, kinds.values(), switches or {}) for name in named}
-    learned = _learned(calibration, profile)
+    software = {name: _software(name, kinds.values(), every.get("switches", {})) for name in named}
+    contents = {("model", name): _digest(canonical(network)) for name, network in networks.items()}
+    contents |= {("cluster", name): _digest(canonical(machine)) for name, machine in machines.items()}
+    learned = _learned(every.get("calibration"), every.get("profile"))
     pieces: dict[str, SweepSearch] = {}
-    products = product(models, clusters, workloads, budgets, frameworks, explorings)
-    for number, (model, cluster, workload, budget, framework, exploring) in enumerate(products):
+    for number, (model, cluster, workload, budget, framework, exploring) in enumerate(product(*lists.values())):
         framework = framework or usual[model, cluster]
-        request = Request(
-            model=model,
-            cluster=cluster,
-            framework=framework,
-            switches=switches or {},
-            objective=objective,
-            top=top,
-            overrides=axes or {},
-            calibration=calibration,
-            profile=profile,
-            **workload,
-            **budget,
-        )
+        request = Request(model=model, cluster=cluster, framework=framework, **every, **workload, **budget)
         content = [contents["model", model], contents["cluster", cluster], cost_model_version()]
         profile_of_kind = software[framework].get(kinds[model])
         content += [] if profile_of_kind is None else [canonical(profile_of_kind)]
@@ -243,6 +214,22 @@ def plan_of(
             )
         pieces[key] = SweepSearch(number=number, key=key, request=request, exploring=exploring)
     return SweepPlan(pieces=tuple(pieces.values()), objective=objective)
+
+
+def _check_lists(lists: Mapping[str, Sequence[Any]]) -> None:
+    """Check the lists of a product for errors that depend on neither a model nor a cluster."""
+    for name, values in lists.items():
+        if not values:
+            raise RequestError(f"{name} must have at least one entry")
+    count = math.prod(map(len, lists.values()))
+    if count > MOST_PIECES:
+        raise RequestError(f"a sweep has at most {MOST_PIECES:,} searches, but this one has {count:,}; split it")
+    for workload in lists["workloads"]:
+        if "seq_len" in workload and not isinstance(workload["global_batch"], PerDevice):
+            Workload(**workload)
+    for budget in lists["budgets"]:
+        if "gpus" in budget:
+            parse_budget(str(budget["gpus"]))
 
 
 def _software(name: str, kinds: Iterable[AnyKind], switches: Mapping[str, str]) -> Mapping[AnyKind, Any]:

@@ -133,13 +133,13 @@ class Watch:
     """Observer of the progress of a sweep; this one does nothing."""
 
     def opened(self, plan: SweepPlan, records: dict[str, Record], workers: str, remarks: tuple[str, ...]) -> None:
-        """Called once, with the finished searches of earlier runs."""
+        """Take the finished searches of earlier runs, once."""
 
     def ended(self, piece: SweepSearch, record: Record) -> None:
-        """Called after each search, when its record is on disk."""
+        """Take the record of a search that is on disk."""
 
     def advanced(self, piece: SweepSearch, share: float) -> None:
-        """Called after each part of a long search is on disk; ``share``: searched share."""
+        """Take the searched share of a long search after each part that is on disk."""
 
 
 def run_sweep(

@@ -1,7 +1,7 @@
 """Models, read from the catalogue, a user's YAML or a Hugging Face ``config.json``."""
 
 from forerun.spaces.models.catalogue import load_model, load_model_file, model_names
-from forerun.spaces.models.flops import layer_forward_flops, mean_keys, train_flops_per_sequence
+from forerun.spaces.models.flops import layer_forward_flops, train_flops_per_sequence
 from forerun.spaces.models.model import Attention, FeedForward, LatentAttention, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import (
     LayerParameters,
@@ -30,7 +30,6 @@ __all__ = [
     "layer_parameters",
     "load_model",
     "load_model_file",
-    "mean_keys",
     "model_names",
     "mtp_block_parameters",
     "parameter_count",

@@ -1,12 +1,12 @@
 """Model FLOPs of training: the useful work of MFU."""
 
-from forerun.spaces.models.model import Attention, FeedForward, Layer, MixtureOfExperts, Model
+from forerun.spaces.models.model import FeedForward, Layer, MixtureOfExperts, Model
 from forerun.spaces.models.parameters import (
     expert_matrices,
     mlp_matrices,
     shared_expert_matrices,
 )
-from forerun.spaces.models.parts import Softmax, core_flops, matrices
+from forerun.spaces.models.parts import core_flops, matrices
 from forerun.spaces.models.tuning import adapted_products
 
 # Backward computes the gradients of input and weight of every matmul: twice the work of forward.
@@ -73,9 +73,3 @@ def layer_forward_flops(
             steps = mixer.steps(hidden)
             flops += tokens * (2.0 * sum(matrices(steps)) + core_flops(steps, seen, causal_half))
     return flops
-
-
-def mean_keys(attention: Attention, seq_len: int, causal_half: bool) -> float:
-    """Return the mean number of keys of a query over the sequence."""
-    core = next(step for step in reversed(attention.steps(attention.head_dim)) if isinstance(step, Softmax))
-    return core.mean_keys(seq_len, causal_half)

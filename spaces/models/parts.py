@@ -158,18 +158,19 @@ class Kept:
 
 
 class Mixer(Protocol):
-    """The contract of a mixer of tokens.
-
-    ``name``: its name for users; ``heads`` and ``kv_heads``: units that tensor parallelism must divide (``kv_heads``
-    may be copied).
-    """
+    """The contract of a mixer of tokens."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name for users."""
+
     @property
-    def heads(self) -> int: ...
+    def heads(self) -> int:
+        """Units that tensor parallelism must divide."""
+
     @property
-    def kv_heads(self) -> int: ...
+    def kv_heads(self) -> int:
+        """Units that tensor parallelism must divide or copy."""
 
     def steps(self, hidden: int) -> tuple[Step, ...]:
         """List operators in execution order; the last operator is the product to ``hidden`` columns."""

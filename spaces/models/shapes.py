@@ -41,7 +41,6 @@ def transformer(
     heads: int,
     vocab: int,
     kv_heads: int | None = None,
-    head_dim: int | None = None,
     gated: bool = True,
     tied: bool = False,
     learned_positions: int = 0,
@@ -50,63 +49,45 @@ def transformer(
     top_k: int = 0,
     expert_hidden: int | None = None,
     shared_hidden: int = 0,
-    dense_layers: int = 0,
     norm_bias: bool = False,
     bias: bool = False,
     causal: bool = True,
-    window: int | None = None,
-    query_key_norm: bool = False,
-    max_seq_len: int | None = None,
-    source: str = "shapes given in the call",
-    published_parameters: float | None = None,
 ) -> Model:
     """Make ``layers`` equal transformer layers, dense or with ``experts`` of width ``expert_hidden`` each.
 
-    ``kv_heads`` defaults to ``heads``, ``head_dim`` to ``hidden / heads``, ``expert_hidden`` to ``ffn_hidden``. With
-    experts the first ``dense_layers`` layers keep a dense MLP of ``ffn_hidden``. ``bias``: whether every projection has
-    a bias; ``norm_bias``: whether norms are LayerNorms. Raises RequestError for sizes below 1 and indivisible sizes.
+    ``kv_heads`` defaults to ``heads``, ``expert_hidden`` to ``ffn_hidden``. ``bias``: whether every projection has a
+    bias; ``norm_bias``: whether norms are LayerNorms. Raises RequestError for sizes below 1 and indivisible sizes.
     """
     kv_heads = heads if kv_heads is None else kv_heads
     expert_hidden = ffn_hidden if expert_hidden is None else expert_hidden
     check_sizes(name, layers=layers, hidden=hidden, ffn_hidden=ffn_hidden, heads=heads, kv_heads=kv_heads, vocab=vocab)
     check_heads(name, heads, kv_heads)
-    width = default_head_dim(name, hidden, heads) if head_dim is None else head_dim
+    width = default_head_dim(name, hidden, heads)
     attention = Attention(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=width,
         value_head_dim=width,
         causal=causal,
-        window=window,
         query_key_value_bias=bias,
         output_bias=bias,
-        query_key_norm=query_key_norm,
     )
-    dense = FeedForward(hidden=ffn_hidden, gated=gated, bias=bias)
-    stack = [Layer(name="dense", count=layers, mixer=attention, mlp=dense, norm_bias=norm_bias)]
+    mlp: FeedForward | MixtureOfExperts = FeedForward(hidden=ffn_hidden, gated=gated, bias=bias)
     if experts:
         check_sizes(name, expert_hidden=expert_hidden)
         check_top_k(name, experts, top_k)
-        if not 0 <= dense_layers < layers:
-            raise RequestError(f"{name}: 0 <= dense_layers < layers must hold, but got {dense_layers} of {layers}")
-        mixture = MixtureOfExperts(
+        mlp = MixtureOfExperts(
             experts=experts, top_k=top_k, expert_hidden=expert_hidden, gated=gated, shared_hidden=shared_hidden
         )
-        count = layers - dense_layers
-        stack = [Layer(name="moe", count=count, mixer=attention, mlp=mixture, norm_bias=norm_bias)]
-        if dense_layers:
-            first = Layer(name="dense", count=dense_layers, mixer=attention, mlp=dense, norm_bias=norm_bias)
-            stack.insert(0, first)
+    kind = "moe" if experts else "dense"
     return Model(
         name=name,
-        source=source,
+        source="shapes given in the call",
         hidden=hidden,
         vocab=vocab,
-        layers=tuple(stack),
+        layers=(Layer(name=kind, count=layers, mixer=attention, mlp=mlp, norm_bias=norm_bias),),
         tied_embeddings=tied,
         learned_positions=learned_positions,
         rotary=rotary,
         final_norm_bias=norm_bias,
-        max_seq_len=max_seq_len,
-        published_parameters=published_parameters,
     )

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         clusters=["dgx-h100", "dgx-a100-80"],
         workloads=[{"global_batch": 32, "seq_len": 2048, "precision": "fp8", "tokens": 1e11}],
         budgets=[{"gpus": str(gpus), "usd_per_gpu_hour": 2.0} for gpus in (8, 16, 32)],
-        axes={"mbs": [1], "vpp": [1], "cp": [1], "recompute": ["none", "full"]},
+        overrides={"mbs": [1], "vpp": [1], "cp": [1], "recompute": ["none", "full"]},
         top=3,
     )
     run_sweep(plan, folder, workers=SERIAL)

@@ -35,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         clusters=["dgx-h100", "dgx-a100-80"],
         workloads=[{"global_batch": 64, "seq_len": 2048, "tokens": 1e11}],
         budgets=[{"gpus": str(gpus), "usd_per_gpu_hour": 2.0} for gpus in (8, 16)],
-        axes={"mbs": [1], "vpp": [1], "cp": [1]},
+        overrides={"mbs": [1], "vpp": [1], "cp": [1]},
         top=3,
     )
     run_sweep(plan, folder / "run", workers=SERIAL)

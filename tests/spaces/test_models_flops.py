@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from forerun.spaces.models import (
-    Attention,
     active_parameters,
     layer_forward_flops,
     load_model,
-    mean_keys,
     train_flops_per_sequence,
     transformer,
 )
+from forerun.spaces.models.parts import Softmax, Width
 
 
 @pytest.mark.parametrize("name", ["gpt3-175b", "megatron-22b", "megatron-1t"])
@@ -55,12 +54,13 @@ def test_encoders_have_no_causal_half() -> None:
 @pytest.mark.parametrize("window", [1, 7, 64, 100])
 def test_mean_keys_of_a_window_is_its_brute_force_count(window: int) -> None:
     s = 64
-    attention = Attention(heads=1, kv_heads=1, head_dim=1, value_head_dim=1, window=window)
+    one = Width(count=1)
+    core = Softmax(heads=one, kv_heads=one, head_dim=1, value_head_dim=1, causal=True, window=window)
     brute = sum(min(i + 1, window) for i in range(s)) / s
 
-    assert mean_keys(attention, s, causal_half=False) == min(window, s)
+    assert core.mean_keys(s, causal_half=False) == min(window, s)
     # The continuous count leaves out half of the diagonal.
-    assert mean_keys(attention, s, causal_half=True) == pytest.approx(brute, abs=0.5)
+    assert core.mean_keys(s, causal_half=True) == pytest.approx(brute, abs=0.5)
 
 
 def test_an_mtp_block_costs_a_layer_a_projection_and_a_head() -> None:

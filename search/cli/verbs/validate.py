@@ -75,8 +75,9 @@ def _say(
     covered: "dict[str, float] | None",
     shared: Counter[str],
 ) -> None:
-    """Print the figures as tables or as one JSON document; ``shared``: numbers of runs by the properties shared with
-    the nearest published runs.
+    """Print the figures as tables or as one JSON document.
+
+    ``shared``: numbers of runs by the properties that they share with the nearest published runs.
     """
     if args.json:
         document = {**summary.to_json(), "evidence": dict(shared)}
