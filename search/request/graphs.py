@@ -1,9 +1,9 @@
 """The context of a request for an operator graph, with notes on it."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from forerun.search.request.request import Request
 from forerun.simulator.memory.risk import share_at
 from forerun.simulator.opgraph import GraphContext
 from forerun.simulator.opgraph.context import USABLE
@@ -25,53 +25,34 @@ from forerun.spaces.opgraph.resolve import resolve_graph_model
 LARGEST_BATCH = 1 << 24
 
 
-def graph_context(
-    *,
-    model: str,
-    cluster: Cluster,
-    global_batch: int | PerDevice,
-    precision: str | None,
-    framework: str | None,
-    optimizer: str | None = None,
-    switches: Mapping[str, str] | None = None,
-    seconds_per_sample: float | None = None,
-    allow_generic: bool = False,
-    shapes: Sequence[str] = (),
-    oom_risk: float | None = None,
-    inference: bool = False,
-) -> tuple[GraphContext, tuple[str, ...]]:
-    """Return the context of a request, and notes on its model. None means unstated.
-
-    ``global_batch`` in samples. ``optimizer``: of ``OPTIMIZERS`` (None: the profile's). ``switches``: settings of the
-    exchange of gradients. ``seconds_per_sample``: measured forward and backward pass on one device. ``allow_generic``:
-    imported operators without a rule are costed by their bytes and operations. ``shapes``: open input extents of an
-    ONNX file (``x=3x640x640``). ``oom_risk``: the highest OOM risk. ``inference``: only the forward pass.
+def graph_context(request: Request, cluster: Cluster) -> tuple[GraphContext, tuple[str, ...]]:
+    """Return the context of a request for an operator graph on a cluster, and notes on its model.
 
     Raises
     ------
     RequestError
         A part of the request is unknown or out of bounds.
     """
-    fitting = global_batch == LARGEST
+    batch, risk = request.global_batch, request.oom_risk
+    fitting = batch == LARGEST
     if fitting:
-        global_batch = PerDevice(1)
-    size = global_batch.samples if isinstance(global_batch, PerDevice) else global_batch
+        batch = PerDevice(1)
+    size = batch.samples if isinstance(batch, PerDevice) else batch
     if not 1 <= size <= LARGEST_BATCH:
-        raise RequestError(f"global batch must be between 1 and {LARGEST_BATCH}, but got {global_batch}")
-    graph, notes = resolve_graph_model(model, allow_generic=allow_generic, shapes=shapes)
-    chosen = precision or default_precision(cluster.device)
-    cluster.device.peak(chosen)  # refuses precisions that the device lacks
+        raise RequestError(f"global batch must be between 1 and {LARGEST_BATCH}, but got {batch}")
+    graph, notes = resolve_graph_model(request.model, allow_generic=request.allow_generic, shapes=request.shapes)
+    precision = request.precision or default_precision(cluster.device)
+    cluster.device.peak(precision)  # refuses precisions that the device lacks
+    profile = with_optimizer(load_graph_profile(request.framework or DEFAULT_PROFILE), request.optimizer)
     context = GraphContext(
         model=graph,
         cluster=cluster,
-        profile=with_graph_switches(
-            with_optimizer(load_graph_profile(framework or DEFAULT_PROFILE), optimizer), switches or {}
-        ),
-        precision=chosen,
-        seconds_per_sample=seconds_per_sample,
-        global_batch=global_batch,
-        memory_share=USABLE if oom_risk is None else min(USABLE, share_at(oom_risk)),
-        inference=inference,
+        profile=with_graph_switches(profile, request.switches),
+        precision=precision,
+        seconds_per_sample=request.seconds_per_sample,
+        global_batch=batch,
+        memory_share=USABLE if risk is None else min(USABLE, share_at(risk)),
+        inference=request.inference,
     )
     if fitting:
         context = replace(context, global_batch=PerDevice(largest_batch(context)))

@@ -34,14 +34,13 @@ from forerun.spaces.strategies.space import strategies_at
 from forerun.spaces.strategies.stage_laws import broken_laws
 
 if TYPE_CHECKING:
-    from forerun.search.request.operator_graphs import OperatorGraphs
     from forerun.simulator.events import Disturbance, EventResult
     from forerun.spaces.trees import Node
 
 C = TypeVar("C", bound="AnyContext")
 
 
-class Transformers:
+class _Transformers:
     """Models of layers with attention or another mixer: an index over axes, scored a hundred thousand at a time."""
 
     name = "a transformer"
@@ -143,13 +142,13 @@ class Transformers:
         return event_scores(context, table, contention=contention)
 
 
-TRANSFORMERS = Transformers()
-AnyKind: TypeAlias = "Transformers | OperatorGraphs"
+AnyKind: TypeAlias = ModelKind[Any]
+TRANSFORMERS = cast("AnyKind", _Transformers())
 
 
 def kind_of(context: C) -> ModelKind[C]:
     """Return the kind of a context's model."""
-    return cast("ModelKind[C]", TRANSFORMERS if isinstance(context, Context) else _operator_graphs())
+    return TRANSFORMERS if isinstance(context, Context) else _operator_graphs()
 
 
 def kind_named(model: str) -> AnyKind:
@@ -157,8 +156,8 @@ def kind_named(model: str) -> AnyKind:
     return _operator_graphs() if names_graph_model(model) else TRANSFORMERS
 
 
-def _operator_graphs() -> "OperatorGraphs":
+def _operator_graphs() -> AnyKind:
     """Return the kind of operator graphs, imported late since transformers do not need it."""
     from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 
-    return OPERATOR_GRAPHS
+    return cast("AnyKind", OPERATOR_GRAPHS)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forerun.spaces.trees import Node
 
 
-class OperatorGraphs:
+class _OperatorGraphs:
     """Models given operator by operator: some thousand splits, listed.
 
     Their batch may grow with the devices, so that they rank by seconds per sample.
@@ -153,4 +153,4 @@ def modes_of(choices: Choices) -> list[Mode]:
     return list(Mode) if named is None else [Mode[str(name).upper()] for name in named]
 
 
-OPERATOR_GRAPHS = OperatorGraphs()
+OPERATOR_GRAPHS = _OperatorGraphs()

@@ -120,20 +120,7 @@ def _graph_setting(request: Request, common: Mapping[str, Any]) -> "Setting[Grap
     from forerun.search.request.operator_graphs import OPERATOR_GRAPHS
 
     cluster, request = _priced(graph_cluster(request.cluster), request)
-    context, notes = graph_context(
-        model=request.model,
-        cluster=cluster,
-        global_batch=request.global_batch,
-        precision=request.precision,
-        framework=request.framework,
-        optimizer=request.optimizer,
-        switches=request.switches,
-        seconds_per_sample=request.seconds_per_sample,
-        allow_generic=request.allow_generic,
-        shapes=request.shapes,
-        oom_risk=request.oom_risk,
-        inference=request.inference,
-    )
+    context, notes = graph_context(request, cluster)
     request = dataclasses.replace(request, global_batch=context.global_batch)
     context, remarks = _learned(context, request)
     return Setting(
