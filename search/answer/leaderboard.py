@@ -1,6 +1,7 @@
 """Leaderboard from the rows of any kind of search."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from forerun.search.answer.explain.why import why
@@ -15,6 +16,7 @@ from forerun.search.board.rows import AnyRow, Row
 from forerun.search.files.documents import versions
 from forerun.search.formats.launchable import marked, none_launched, unlaunched
 from forerun.search.order.first_row import launchable_first, undominated_first
+from forerun.search.order.ideas import AT_ONCE
 from forerun.search.order.worth import with_failed_starts
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.model_kind import AnyContext
@@ -61,8 +63,12 @@ def with_rows(
     score: Scorer = simulator_score,
     alternatives: Alternatives = NOT_KNOWN,
     noted: bool = True,
+    top: int | None = None,
 ) -> Leaderboard:
-    """Return a board with other rows, best first, and their texts (also notes if ``noted``).
+    """Return a board with the first ``top`` of other rows, best first, and their texts (also notes if ``noted``).
+
+    ``top``: default of the request. Further ``rows`` compete for the first places, so that a shorter leaderboard is a
+    prefix of a longer one.
 
     Raises
     ------
@@ -71,11 +77,12 @@ def with_rows(
     """
     known = [marked(setting.context, row) for row in rows[:MARKED]]
     if setting.objective in ("throughput", "cost"):
-        device_s = [row.gpus * row.step_time_s for row in known]
-        known = [known[place] for place in launchable_first(device_s, [not row.lacks_launch_file for row in known])]
-        if setting.objective == "throughput" and _weighs_risk(setting):
-            known = _undominated(setting, known, alternatives.safest)
-    rows = certain(setting.context, ranked((*known, *rows[MARKED:]), setting.objective), setting.objective)
+        blocks = [_launchable_first(known[start : start + AT_ONCE]) for start in range(0, len(known), AT_ONCE)]
+        if blocks and setting.objective == "throughput" and _weighs_risk(setting):
+            blocks[0] = _undominated(setting, blocks[0], alternatives.safest)
+        known = [row for block in blocks for row in block]
+    shown = (*known, *rows[MARKED:])[: top or setting.top]
+    rows = certain(setting.context, ranked(shown, setting.objective), setting.objective)
     rows = with_goodput(setting, rows)
     board = replace(board, rows=rows, why=why(rows, _second(setting, rows)), advice=())
     if not noted:
@@ -90,6 +97,11 @@ def with_rows(
 def _weighs_risk(setting: Setting[AnyContext]) -> bool:
     """Return whether OOM risks are predicted and not limited by the user."""
     return isinstance(setting.context, Context) and setting.context.oom_risk is None
+
+
+def _launchable_first(rows: Sequence[AnyRow]) -> list[AnyRow]:
+    device_s = [row.gpus * row.step_time_s for row in rows]
+    return [rows[place] for place in launchable_first(device_s, [not row.lacks_launch_file for row in rows])]
 
 
 def _undominated(setting: Setting[AnyContext], rows: list[AnyRow], safest: Row | None) -> list[AnyRow]:

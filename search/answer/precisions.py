@@ -8,6 +8,7 @@ from forerun.search.answer.diagnosis.no_answer import NoAnswer
 from forerun.search.board.leaderboard import NEAR, NEAR_MARK, Leaderboard, ranked
 from forerun.search.board.rows import AnyRow
 from forerun.search.order.first_row import undominated_first
+from forerun.search.order.ideas import AT_ONCE, chosen_together
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.kinds import TRANSFORMERS, kind_named
@@ -85,7 +86,7 @@ def _boards(
     without: list[str] = []
     for precision, setting in settings.items():
         try:
-            boards[precision] = search(setting)
+            boards[precision] = search(dataclasses.replace(setting, top=chosen_together(setting.top)))
         except EndedEarly as stop:
             if isinstance(stop.found, Leaderboard):
                 boards[precision] = stop.found
@@ -105,7 +106,8 @@ def _joined(
     """Return one leaderboard from those of several precisions."""
     preferred = next(iter(settings))
     keyed = [_keyed(settings[precision], board, precision == preferred) for precision, board in boards.items()]
-    rows = _first_undominated([row for _, row in merge(*keyed, key=lambda entry: entry[0])])
+    merged = [row for _, row in merge(*keyed, key=lambda entry: entry[0])]
+    rows = [*_first_undominated(merged[:AT_ONCE]), *merged[AT_ONCE:]]
     first = rows[0].precision
     assert first is not None
     board, setting = boards[first], settings[first]
@@ -115,7 +117,7 @@ def _joined(
     return dataclasses.replace(
         board,
         rows=tuple(rows),
-        request={**board.request, "precisions": list(settings)},
+        request={**board.request, "top": setting.top, "precisions": list(settings)},
         warnings=tuple(dict.fromkeys(text for other in boards.values() for text in other.warnings)),
         remarks=(*board.remarks, *gains, *without, f"candidates by precision: {', '.join(sizes)}"),
         elapsed_s=sum(other.elapsed_s for other in boards.values()),

@@ -49,9 +49,9 @@ def refine(
     places = objective_named(setting.objective).order(setting.context, scores, table)
     rows = rows_from(setting.context, strategies, scores, usd_per_gpu_hour=setting.usd_per_gpu_hour)
     played = tuple(dataclasses.replace(row, facts=old.facts) for row, old in zip(rows, board.rows, strict=True))
-    rows = tuple(_moved(played[place], place + 1) for place in places[:top])
+    rows = tuple(_moved(played[place], place + 1) for place in places)
     board = dataclasses.replace(board, remarks=(*board.remarks, _verdict(board.rows, played, rows[0])))
-    return with_rows(board, setting, rows)
+    return with_rows(board, setting, rows, top=top)
 
 
 def _moved(row: AnyRow, place: int) -> AnyRow:

@@ -4,6 +4,7 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import tries
 
+from forerun.search.answer.precisions import search_precisions, settings_by_precision
 from forerun.search.answer.searches import search_groups, search_request
 from forerun.search.explore.groups.simulated_plans import simulated
 from forerun.search.order.ideas import shown
@@ -19,7 +21,7 @@ from forerun.spaces.strategies import Strategy
 
 
 def names(board: object) -> list[str]:
-    return [row.name for row in board.rows]  # type: ignore[attr-defined]
+    return [row.name for row in getattr(board, "rows", board)]  # type: ignore[call-overload]
 
 
 @settings(max_examples=tries(200), deadline=None)
@@ -87,6 +89,36 @@ def test_any_plans_on_groups(drawn: list[tuple[int, int, float, float, bool]], a
     most = best(60)
     for top in (1, 2, 9, 10, 11, 20, 21):
         assert best(top) == most[:top]
+
+
+NARROW: dict[str, Any] = {
+    "model": "nemotron-h-8b",
+    "cluster": "dgx-a100-80",
+    "gpus": "4",
+    "global_batch": 48,
+    "seq_len": 4096,
+    "overrides": {"tp": ["1", "4"], "pp": ["2", "4"], "cp": ["1", "2"], "mbs": ["2", "4"]},
+}
+"""The third row by preferences of practice is faster and safer than the first, so that it leads the leaderboard."""
+
+
+@pytest.mark.parametrize("all_variants", [False, True])
+def test_where_a_later_row_is_faster_and_safer_than_the_first(all_variants: bool) -> None:
+    most = search_request(Request(**NARROW, all_variants=all_variants, top=20)).rows
+    assert all_variants or (most[0].step_time_s < most[1].step_time_s and most[0].oom_risk < most[1].oom_risk)
+    for top in (1, 2, 10, 11):
+        assert names(search_request(Request(**NARROW, all_variants=all_variants, top=top))) == names(most)[:top]
+
+
+def test_over_several_precisions() -> None:
+    fields = {**NARROW, "cluster": "dgx-h100"}
+    most, *fewer = (
+        search_precisions(settings_by_precision(Request(**fields, top=top), ("bf16", "fp8")), search_request)
+        for top in (12, 1, 2, 10)
+    )
+    for board in fewer:
+        assert names(board) == names(most)[: len(board.rows)]
+        assert board.request["top"] == len(board.rows)
 
 
 @pytest.mark.parametrize("model,gpus", [("qwen3-0.6b", "2"), ("qwen3-1.7b", "4")])

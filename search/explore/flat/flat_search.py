@@ -66,13 +66,13 @@ def best_of_families(setting: Setting[AnyContext], problem: Problem, best: Best)
 def problem_of(setting: Setting[AnyContext]) -> Problem:
     """Return the search problem of a setting."""
     kind, space = kind_of(setting.context), setting.space()
-    folded = has_transformer(setting) and not (setting.request.all_variants or objective_named(setting.objective).front)
+    front = objective_named(setting.objective).front
     return Problem(
         space=space,
         objective=setting.objective,
-        top=kind.kept(space, chosen_together(setting.top) if folded else setting.top),
+        top=kind.kept(space, setting.top if front else chosen_together(setting.top)),
         limits=setting.limits,
-        ideas=folded,
+        ideas=has_transformer(setting) and not (setting.request.all_variants or front),
         slowdown=setting.slowdown(),
     )
 

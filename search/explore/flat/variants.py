@@ -13,7 +13,17 @@ from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import rows_of_best
 from forerun.search.explore.flat.exhaustive import CHUNK, Best, Problem, chunks_of, gathered, interrupted, lowest
 from forerun.search.explore.flat.sample import IDEAS
-from forerun.search.order.ideas import ALIKE, FAR, KINDS, MOST_VARIANTS, Ranked, folded, replaces, shown
+from forerun.search.order.ideas import (
+    ALIKE,
+    FAR,
+    KINDS,
+    MOST_VARIANTS,
+    Ranked,
+    chosen_together,
+    folded,
+    replaces,
+    shown,
+)
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.model_kind import AnyContext
 from forerun.search.request.scorer import Scorer
@@ -52,12 +62,12 @@ def folded_rows(
 
 
 def flat_rows(setting: Setting[AnyContext], problem: Problem, best: Best, score: Scorer) -> tuple[Row[Any], ...]:
-    """Return the rows of an exhaustive search, each with its folded variants."""
+    """Return the rows of an exhaustive search that are ordered together, each with its folded variants."""
     if not problem.ideas or not isinstance(problem.space, StrategySpace):
-        return rows_of_best(setting, problem, best.take(np.arange(min(len(best), setting.top))))
+        return rows_of_best(setting, problem, best.take(np.arange(min(len(best), chosen_together(setting.top)))))
     leaders = best.take(np.arange(min(len(best), problem.top)))
     folded = _with_variants(problem, problem.space, leaders, score)
-    places = _places(problem, problem.space, folded)[: setting.top]
+    places = _places(problem, problem.space, folded)
     rows = rows_of_best(setting, problem, folded.take(np.array([leader for leader, *_ in places])))
     others = (np.array(row_places[1 : MOST_VARIANTS + 1], dtype=np.intp) for row_places in places)
     variants = (

@@ -14,6 +14,7 @@ from forerun.search.board.rows import Row
 from forerun.search.explore.flat.best import best_row
 from forerun.search.explore.groups.group_plans import ordered_plans
 from forerun.search.explore.groups.simulated_plans import EVALUATIONS, Played, planned_row, simulated
+from forerun.search.order.ideas import chosen_together
 from forerun.search.order.worth import worth_of
 from forerun.search.request.limits import NO_LIMITS
 from forerun.search.request.request import Request
@@ -46,7 +47,7 @@ def search_plans(
         evaluations=evaluations,
         played=played,
     )
-    best, count, feasible = done.best(setting.top), len(done.rows), len(done.ranked())
+    best, count, feasible = done.best(chosen_together(setting.top)), len(done.rows), len(done.ranked())
     if not best:
         raise InfeasibleError(_nothing(setting))
     counts = {"memory": count - feasible, "not evaluated": space.size - count}

@@ -129,7 +129,7 @@ def simulated(
         Progress callback with the number of simulated plans.
     """
     done = SimulatedPlans(setting=setting)
-    wanted = setting.top if setting.request.all_variants else chosen_together(setting.top)
+    wanted = chosen_together(setting.top)
     for plan in plans:
         if plan.least_s > done.last_s(wanted):
             done.stopped = "no other plan can be faster"

@@ -20,7 +20,7 @@ from forerun.search.explore.samplers.driver import Exploration, Seen, explore
 from forerun.search.explore.samplers.registry import FLAT_ENUMERABLE, Exploring, limits_of, sampler_named
 from forerun.search.explore.samplers.warm_starts import Starts, flat_starts, heuristic_starts
 from forerun.search.formats.launchable import launchable
-from forerun.search.order.ideas import Ranked
+from forerun.search.order.ideas import Ranked, chosen_together
 from forerun.search.order.objectives import objective_named
 from forerun.search.request.interrupts import EndedEarly
 from forerun.search.request.limits import NO_LIMITS
@@ -169,7 +169,8 @@ def _rows(setting: Setting, exploration: Exploration) -> tuple[Row, ...]:
         _ranked(one, evaluation) for one in exploration.feasible if (evaluation := exploration.known[one]) is not None
     ]
     rows_of = partial(_rows_of, setting, exploration)
-    return folded_rows(setting, ranked, rows_of, setting.top, launchable=partial(launchable, setting.context))
+    top = chosen_together(setting.top)
+    return folded_rows(setting, ranked, rows_of, top, launchable=partial(launchable, setting.context))
 
 
 def _ranked(strategy: Strategy, evaluation: Evaluation) -> Ranked:
