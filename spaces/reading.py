@@ -1,7 +1,8 @@
 """Reading of input files: only regular files, of limited size for their kind, and UTF-8 for text.
 
 Compressed files may expand by the ratio of measured traces, and no further. Numbers, depth and values of documents are
-limited by their parsers (``documents``).
+limited by their parsers (``documents``). A function raises RequestError for a file that is missing, not a regular file,
+unreadable, too large or not UTF-8, also while it is open.
 """
 
 import io
@@ -24,11 +25,7 @@ SMALL_BYTES = 4 << 20
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, without ever waiting for a pipe or a device.
-
-    Raises:
-        RequestError: it is missing, a folder, not a regular file, or cannot be read (also while it is open).
-    """
+    """Open a regular file for reading, without ever waiting for a pipe or a device."""
     try:
         with os.fdopen(descriptor_of(path, os.O_RDONLY), "rb") as stream:
             yield stream
@@ -41,9 +38,10 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def descriptor_of(path: Path, flags: int) -> int:
     """Open a regular file and return its descriptor; a file opened for writing (``os.O_RDWR``) must not be a link.
 
-    Raises:
-        RequestError: it is a directory, device or pipe, or a link with ``os.O_RDWR``.
-        OSError: it cannot be opened.
+    Raises
+    ------
+    OSError
+        It cannot be opened.
     """
     if flags & os.O_RDWR and path.is_symlink():
         raise RequestError(f"{path} is a symbolic link, and what it points at may be another's; remove the link")
@@ -68,11 +66,7 @@ def size_of(stream: BinaryIO) -> int:
 
 
 def read_bytes(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -> bytes:
-    """Return the bytes of a regular file; ``kind``: name of files limited to ``most`` bytes.
-
-    Raises:
-        RequestError: it cannot be read, or is larger.
-    """
+    """Return the bytes of a regular file; ``kind``: name of files limited to ``most`` bytes."""
     if "\0" in str(path):
         raise RequestError(f"{path} cannot be read: a name of a file has no null byte")
     with opened(path) as stream:
@@ -88,11 +82,7 @@ def _too_large(path: Path, size: int, most: int, kind: str) -> RequestError:
 
 
 def read_text(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") -> str:
-    """Return the text of a regular file, without a leading byte order mark.
-
-    Raises:
-        RequestError: it cannot be read, has more than ``most`` bytes, or is not UTF-8.
-    """
+    """Return the text of a regular file, without a leading byte order mark."""
     data = read_bytes(path, most=most, kind=kind)
     try:
         return data.decode("utf-8-sig")
@@ -103,11 +93,7 @@ def read_text(path: Path, *, most: int = MAX_BYTES, kind: str = "a document") ->
 
 @contextmanager
 def opened_text(path: Path, *, most: int, kind: str) -> Iterator[TextIO]:
-    """Open the text of a regular file for reading in pieces; line ends are not converted.
-
-    Raises:
-        RequestError: as for ``read_text``, also while it is open.
-    """
+    """Open the text of a regular file for reading in pieces; line ends are not converted."""
     with opened(path) as stream:
         if size_of(stream) > most:
             raise _too_large(path, size_of(stream), most, kind)
@@ -119,22 +105,14 @@ def opened_text(path: Path, *, most: int, kind: str) -> Iterator[TextIO]:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a regular file.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
+    """Return the SHA-256 of a regular file."""
     import hashlib  # its library is slow to load and rarely used
 
     return hashlib.sha256(read_bytes(path, most=1 << 30, kind="a file")).hexdigest()
 
 
 def check_ratio(source: Any, packed: int, unpacked: int) -> None:
-    """Refuse a file that expands further than any trace or graph.
-
-    Raises:
-        RequestError: ``packed`` bytes expanded to ``unpacked``.
-    """
+    """Refuse a file that expands further than any trace or graph."""
     if unpacked > max(SMALL_BYTES, LARGEST_RATIO * packed):
         raise RequestError(
             f"{source} expands to over {LARGEST_RATIO} times its {packed:,} compressed bytes; no trace or graph does"

@@ -1,4 +1,7 @@
-"""System calls with which forerun changes files and processes; tests make each of them fail in turn."""
+"""System calls with which forerun changes files and processes; tests make each of them fail in turn.
+
+A call that fails raises OSError.
+"""
 
 import errno
 import os
@@ -12,29 +15,17 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
 def write(descriptor: int, data: bytes | memoryview) -> int:
-    """Write some of ``data``; return the number of written bytes.
-
-    Raises:
-        OSError: the disk is full or fails.
-    """
+    """Write some of ``data``; return the number of written bytes."""
     return os.write(descriptor, data)
 
 
 def sync(descriptor: int) -> None:
-    """Wait until all written data is on the disk.
-
-    Raises:
-        OSError: the disk fails.
-    """
+    """Wait until all written data is on the disk."""
     os.fsync(descriptor)
 
 
 def rename(before: str | Path, after: str | Path) -> None:
-    """Replace a file by another one atomically.
-
-    Raises:
-        OSError: the call fails; both files are unchanged.
-    """
+    """Replace a file by another one atomically: after a failure both are unchanged."""
     os.replace(before, after)
 
 
@@ -44,9 +35,6 @@ def lock(descriptor: int) -> bool:
     The system unlocks it at the end of the process.
 
     A file system without locks locks for every process.
-
-    Raises:
-        OSError: it cannot be locked.
     """
     try:
         import fcntl
@@ -65,11 +53,7 @@ def lock(descriptor: int) -> bool:
 def start(
     command: Sequence[str], *, env: Mapping[str, str], stdout: Any = None, detached: bool = False
 ) -> "subprocess.Popen[bytes]":
-    """Start a process; ``detached``: in a separate session without our terminal, so that it may outlive us.
-
-    Raises:
-        OSError: the program does not exist, or there is no memory for a process.
-    """
+    """Start a process; ``detached``: in a separate session without our terminal, so that it may outlive us."""
     if detached:
         null = subprocess.DEVNULL
         return subprocess.Popen([*command], env=env, stdin=null, stdout=null, stderr=null, start_new_session=True)

@@ -2,6 +2,7 @@
 
 SI prefixes are powers of 1000, ``Ki``, ``Mi``, ``Gi``, ``Ti`` and ``Pi`` powers of 1024 (IEC 80000-13). ``b`` is a bit,
 ``B`` a byte, and the case matters. A plain number is in the base unit (bytes, bytes/s, seconds, one).
+A parser raises RequestError for a text that is no finite number of at least zero in one of its units.
 """
 
 import math
@@ -24,21 +25,13 @@ _QUANTITY = re.compile(r"([-+]?(?:[0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+
 
 
 def parse_bytes(text: str | float) -> float:
-    """Return bytes: ``80GiB``, ``141 GB``, ``512MB``, ``1e9``.
-
-    Raises:
-        RequestError: not a finite number of at least zero with a byte unit.
-    """
+    """Return bytes: ``80GiB``, ``141 GB``, ``512MB``, ``1e9``."""
     units = {f"{prefix}B": factor for prefix, factor in (*_SI.items(), *_IEC.items())}
     return _parse(text, "a size", {"": 1.0, **units}, "80GiB or 80GB", 1e-6, 1e24)
 
 
 def parse_rate(text: str | float) -> float:
-    """Return bytes per second: ``400Gb/s`` (bits), ``450GB/s`` (bytes), ``100Gbps``, ``25Gbit/s``.
-
-    Raises:
-        RequestError: not a finite number of at least zero with a rate unit.
-    """
+    """Return bytes per second: ``400Gb/s`` (bits), ``450GB/s`` (bytes), ``100Gbps``, ``25Gbit/s``."""
     units = {"": 1.0}
     for prefix, factor in (*_SI.items(), *_IEC.items()):
         units |= {f"{prefix}B/s": factor, f"{prefix}Bps": factor}
@@ -47,39 +40,23 @@ def parse_rate(text: str | float) -> float:
 
 
 def parse_flops(text: str | float) -> float:
-    """Return FLOP/s: ``989TFLOP/s``, ``989T``.
-
-    Raises:
-        RequestError: not a finite number of at least zero with such a unit.
-    """
+    """Return FLOP/s: ``989TFLOP/s``, ``989T``."""
     units = {f"{prefix}{unit}": factor for prefix, factor in _SI.items() for unit in ("", "FLOP/s", "FLOPS", "OP/s")}
     return _parse(text, "a compute rate", units, "989TFLOP/s", 1e-6, 1e27)
 
 
 def parse_seconds(text: str | float) -> float:
-    """Return seconds: ``3.4us``, ``2ms``, ``1.5h``.
-
-    Raises:
-        RequestError: not a finite number of at least zero with a time unit.
-    """
+    """Return seconds: ``3.4us``, ``2ms``, ``1.5h``."""
     return _parse(text, "a time", {**_SECONDS, **_LONGER}, "3.4us", 1e-18, 1e15)
 
 
 def parse_count(text: str | float) -> float:
-    """Return a plain number: ``15T`` (tokens), ``70B`` (parameters), ``4096``, ``1e9``.
-
-    Raises:
-        RequestError: not a finite number of at least zero with such a suffix.
-    """
+    """Return a plain number: ``15T`` (tokens), ``70B`` (parameters), ``4096``, ``1e9``."""
     return _parse(text, "a count", _COUNTS, "15T or 70B", 1e-12, 1e30)
 
 
 def parse_share(text: str | float) -> float:
-    """Return a share: ``5%``, ``0.05``.
-
-    Raises:
-        RequestError: not a finite number of at least zero, with or without a per cent sign.
-    """
+    """Return a share: ``5%``, ``0.05``."""
     return _parse(text, "a share", {"": 1.0, "%": 0.01}, "5% or 0.05", 1e-12, 1e6)
 
 
@@ -93,11 +70,7 @@ def whole_number(text: str) -> int | None:
 
 
 def with_unit(parse: Callable[[str | float], float], text: str) -> float:
-    """Parse a text with a required unit; a bare number could hide a factor of 1e9.
-
-    Raises:
-        RequestError: the text has no unit, or ``parse`` refuses it.
-    """
+    """Parse a text with a required unit; a bare number could hide a factor of 1e9."""
     value = parse(text)
     if value and text.rstrip()[-1].isdigit():
         raise RequestError(f"write the unit too, as in 400Gb/s, 80GiB or 2us, but got {text.strip()}")

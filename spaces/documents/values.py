@@ -1,4 +1,7 @@
-"""Limits of documents for every parser: texts without control characters, finite numbers, depth."""
+"""Limits of documents for every parser: texts without control characters, finite numbers, depth.
+
+A check raises RequestError for a value beyond its limit.
+"""
 
 import math
 from typing import Any
@@ -18,11 +21,7 @@ MOST_DIGITS = 300
 
 
 def check_text(text: str, what: str = "a text") -> str:
-    """Return a key or a text.
-
-    Raises:
-        RequestError: it has a control character or a bidirectional mark.
-    """
+    """Return a key or a text without control characters and bidirectional marks."""
     character = harmful(text)
     if character is not None:
         raise RequestError(f"{what} has no control characters, but {quoted(text, most=40)} has U+{ord(character):04X}")
@@ -30,22 +29,14 @@ def check_text(text: str, what: str = "a text") -> str:
 
 
 def check_int(value: int) -> int:
-    """Return an integer.
-
-    Raises:
-        RequestError: it is beyond ``LARGEST_INT``.
-    """
+    """Return an integer of at most 63 bits."""
     if not -LARGEST_INT <= value <= LARGEST_INT:
         raise RequestError(f"a whole number has at most 63 bits, but this one has {value.bit_length()}")
     return value
 
 
 def check_float(value: float, text: str) -> float:
-    """Return the number of a ``text``.
-
-    Raises:
-        RequestError: it is not finite, or beyond ``LARGEST``.
-    """
+    """Return the finite number of a ``text``, at most ``LARGEST``."""
     if not math.isfinite(value):
         raise RequestError(f"a number must be finite, but got {quoted(text, most=40)}")
     if abs(value) > LARGEST:
@@ -54,11 +45,7 @@ def check_float(value: float, text: str) -> float:
 
 
 def check_tree(data: Any, *, counts: bool = False) -> Any:
-    """Return plain data after a check of every value and key; ``counts``: integers may be as large as spaces.
-
-    Raises:
-        RequestError: it is deeper than ``MAX_DEPTH``, or has an illegal number or text.
-    """
+    """Return plain data of legal depth and values; ``counts``: integers may be as large as spaces."""
     level: list[Any] = [data]
     depth = -1
     while level:
