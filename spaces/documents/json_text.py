@@ -1,4 +1,7 @@
-"""JSON and TOML as plain data, with the limits of YAML; both are parsed by the standard library."""
+"""JSON and TOML as plain data, with the limits of YAML; both are parsed by the standard library.
+
+A text that is not such a document, or has a duplicate key or an illegal value, raises RequestError.
+"""
 
 import json
 import re
@@ -22,9 +25,6 @@ def read_json(text: str, source: str, *, own: bool = False, infinite: bool = Fal
 
     ``own``: a result of forerun, which may be large. ``infinite``: ``Infinity`` and ``NaN`` are read as texts, which a
     numeric setting refuses by name.
-
-    Raises:
-        RequestError: it is not JSON, has a duplicate key, too many values, or an illegal value.
     """
     most = OWN_VALUES if own else JSON_VALUES
     # Every value but the first follows one of these.
@@ -50,11 +50,7 @@ def read_json(text: str, source: str, *, own: bool = False, infinite: bool = Fal
 
 
 def read_toml(text: str, source: str) -> dict[str, Any]:
-    """Read a TOML text.
-
-    Raises:
-        RequestError: it is not TOML, or has an illegal value.
-    """
+    """Read a TOML text."""
     import tomllib
 
     if _DOTTED.search(text):  # tomllib takes quadratic time in their number

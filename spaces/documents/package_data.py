@@ -1,7 +1,7 @@
 """Loader of the data files installed with the package: tables and catalogues.
 
-Unlike users' documents, data files may have anchors, aliases and merge keys (``<<``). Duplicate keys are refused as
-well, since YAML loaders silently keep the last one.
+Unlike users' documents, data files may have anchors, aliases and merge keys (``<<``). Duplicate keys raise ValueError,
+since YAML loaders silently keep the last one.
 """
 
 from collections.abc import Iterator
@@ -25,20 +25,12 @@ def package_names(package: str, *folder: str) -> tuple[str, ...]:
 
 
 def package_yaml(package: str, *path: str) -> Any:
-    """Return the data of a YAML file of the package.
-
-    Raises:
-        ValueError: a mapping has a duplicate key; the text names file and lines.
-    """
+    """Return the data of a YAML file of the package."""
     return plain_data(package_text(package, *path), source="/".join((package.replace(".", "/"), *path)))
 
 
 def plain_data(text: str, *, source: str) -> Any:
-    """Return the data of a YAML text; ``source``: its name in errors.
-
-    Raises:
-        ValueError: a mapping has a duplicate key.
-    """
+    """Return the data of a YAML text; ``source``: its name in errors."""
     loader = _LOADER(text)
     try:
         root = loader.get_single_node()

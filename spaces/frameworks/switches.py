@@ -3,6 +3,8 @@
 Each is an entry of ``data/switches/*.yaml``: its name in the field, its settings with their changes of a
 ``FrameworkProfile``, the frameworks that have it with their flags, and its evidence. A profile has the setting of every
 switch of its framework; ``switched`` returns the profile with other settings.
+
+A switch or setting that a framework does not have raises RequestError.
 """
 
 import re
@@ -85,11 +87,7 @@ class Switch:
         return next((self.frameworks[name] for name in profile.lineage if name in self.frameworks), None)
 
     def effect(self, profile: FrameworkProfile, setting: str) -> Mapping[str, Any]:
-        """Return the changes of profile fields by a setting.
-
-        Raises:
-            RequestError: the switch does not have the setting.
-        """
+        """Return the changes of profile fields by a setting."""
         support = self.support(profile)
         setting, share = self.read(setting), _share(setting)
         plain = setting if setting in self.values else "on"
@@ -107,11 +105,7 @@ class Switch:
         return overrides.get(plain, self.hardware.get(plain, ANY))
 
     def read(self, setting: str) -> str:
-        """Return a setting in its canonical form: shortest numbers, with 0 as off and 1 as on.
-
-        Raises:
-            RequestError: the switch does not have the setting.
-        """
+        """Return a setting in its canonical form: shortest numbers, with 0 as off and 1 as on."""
         share = _share(setting) if self.share and setting not in self.values else None
         if share is not None:
             return {0.0: "off", 1.0: "on"}.get(share, f"{share:g}")
@@ -200,9 +194,6 @@ def switched(profile: FrameworkProfile, settings: Mapping[str, str]) -> Framewor
     """Return a profile with other settings of its switches.
 
     A setting that requires a unique setting of another, unnamed switch also sets that switch.
-
-    Raises:
-        RequestError: the framework does not have the switch or setting, or lacks another setting that it requires.
     """
     if not settings:
         return profile
@@ -248,11 +239,7 @@ def _implied(named: Mapping[str, str], had: Mapping[str, str]) -> dict[str, str]
 
 
 def with_settings(profile: FrameworkProfile, settings: Mapping[str, str]) -> FrameworkProfile:
-    """Return a profile with the effects of some settings, whether or not they were available.
-
-    Raises:
-        RequestError: a switch does not have the setting.
-    """
+    """Return a profile with the effects of some settings, whether or not they were available."""
     current = available(profile)
     for name, switch in all_switches().items():
         if name in settings:
@@ -341,9 +328,6 @@ def of_release(profile: FrameworkProfile, version: str) -> FrameworkProfile:
     >>> from forerun.spaces.frameworks import load_framework
     >>> of_release(load_framework("megatron-lm"), "0.10").dispatches_once
     False
-
-    Raises:
-        RequestError: the version is not a number like 0.16.
     """
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6}){0,5}", version):
         raise RequestError(f"a version of {profile.name} is a number like 0.16, but got {version!r}")
@@ -381,9 +365,6 @@ def parse_switches(
 
     >>> parse_switches(["tp-comm-overlap,dispatcher=deepep"], ["bf16-grads"])
     {'tp-comm-overlap': 'on', 'dispatcher': 'deepep', 'bf16-grads': 'off'}
-
-    Raises:
-        RequestError: a switch is unknown or set twice, or does not have the setting.
     """
     known = all_switches() if known is None else known
     settings: dict[str, str] = {}
