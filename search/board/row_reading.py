@@ -53,13 +53,7 @@ def row_from_json(data: Mapping[str, Any]) -> Row[Any]:
 
 
 def _parts(data: Mapping[str, Any], known: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return the parts of a step or of a memory, whose names are one of the ``known`` sets.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        A part is missing or not a number.
-    """
+    """Return the parts of a step or of a memory, whose names are one of the ``known`` sets."""
     names = next((names for names in known if set(names) <= set(data)), known[0])
     return {part: max(0.0, finite(data[part])) for part in names}
 

@@ -98,11 +98,7 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _describe_file(name: str) -> tuple[str, dict[str, Any]]:
-    """Return a file as a cluster if it names a device, a topology or groups, else as a model.
-
-    Raises:
-        RequestError: the file cannot be read.
-    """
+    """Return a file as a cluster if it names a device, a topology or groups, else as a model."""
     data = read_document(Path(name), infinite=True).data
     if isinstance(data, dict) and "like" in data:
         return "framework", framework_facts(resolve_framework(name))

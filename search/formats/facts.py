@@ -182,13 +182,7 @@ def _replicas(facts: LaunchFacts, tp: int, pp: int, cp: int) -> RunReplicas:
 
 
 def _of_batches(facts: LaunchFacts, run: RunReplicas) -> RunReplicas:
-    """Return the replicas implied by batches: global over micro-batch and accumulation.
-
-    Raises
-    ------
-    RequestError
-        The three stated batches contradict the replicas.
-    """
+    """Return the replicas implied by batches: global over micro-batch and accumulation."""
     batch, mbs, steps = (facts.get(name) for name in ("global_batch", "mbs", "accumulation"))
     if batch is None or mbs is None or steps is None:
         return run
@@ -248,13 +242,7 @@ def _batch(facts: LaunchFacts, run: RunReplicas) -> tuple[int, int | None]:
 
 
 def _sequences(facts: LaunchFacts, decision: str) -> int | None:
-    """Convert tokens to whole sequences.
-
-    Raises
-    ------
-    RequestError
-        The tokens are not a multiple of a sequence, or the file has no sequence length.
-    """
+    """Convert tokens to whole sequences."""
     tokens, length = facts.get(decision), facts.get("seq_len")
     if tokens is None:
         return None

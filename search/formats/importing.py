@@ -84,13 +84,7 @@ def import_texts(
 
 
 def _launch_file(files: Files, gpus: int | None, entry: str | None, given: Given) -> LaunchFile:
-    """Return the main file of a run with its further files; here-documents of a script are files, too.
-
-    Raises
-    ------
-    RequestError
-        There is no file, or a text cannot be read.
-    """
+    """Return the main file of a run with its further files; here-documents of a script are files, too."""
     if not files:
         raise RequestError("there is no file to import; name a configuration, a launch script or a folder of them")
     for name, text in files.items():
@@ -154,11 +148,6 @@ def _main(files: Files) -> str:
     """Return the main configuration.
 
     It is the file that names the others, else the first of joint files, else the first script.
-
-    Raises
-    ------
-    RequestError
-        There are several configurations.
     """
     plain = [name for name in files if Path(name).suffix.lower() not in SCRIPTS]
     if len(plain) > 1:

@@ -135,11 +135,6 @@ def _with_trainer(command: Sequence[str], trainer: str) -> Sequence[str]:
 
     >>> _with_trainer([*TORCHRUN, "-m torchtitan.train --module m"], "mine.py --log 1")[-1]
     'mine.py --log 1 --module m'
-
-    Raises
-    ------
-    RequestError
-        The launcher has no replaceable program.
     """
     if not trainer:
         return command

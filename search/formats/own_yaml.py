@@ -84,13 +84,7 @@ def parse(source: LaunchFile) -> Imported:
 
 
 def _number(settings: LaunchSettings, name: str) -> float | None:
-    """Return a number of at least 1.
-
-    Raises
-    ------
-    RequestError
-        The value is no such number.
-    """
+    """Return a number of at least 1."""
     value = settings.raw(name)
     if value is None:
         return None

@@ -175,13 +175,7 @@ def _name(launch: Launch) -> str:
 
 
 def _image(container: str) -> str:
-    """Return the registry name of an image; pyxis separates the registry by ``#``.
-
-    Raises
-    ------
-    RequestError
-        The image is a file.
-    """
+    """Return the registry name of an image; pyxis separates the registry by ``#``."""
     if container.startswith(("/", "./")):
         raise RequestError(f"--container {container} is a file, which only pyxis starts: name an image of a registry")
     return container.replace("#", "/")

@@ -91,13 +91,7 @@ class LaunchSettings:
         return values[0] if values else None
 
     def _inside(self, names: tuple[str, ...]) -> Any:
-        """Return a value after checking that the file itself states it.
-
-        Raises
-        ------
-        RequestError
-            The value is an unassigned variable; the text names all such variables.
-        """
+        """Return a value after checking that the file itself states it."""
         value = self.raw(*names)
         if not isinstance(value, str) or not _OUTSIDE.search(value):
             return value

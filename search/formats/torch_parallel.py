@@ -141,13 +141,7 @@ def parse(source: LaunchFile) -> Imported:
 
 
 def _facts(source: LaunchFile) -> dict[str, Any]:
-    """Return the plain values that a module assigns to names in capitals.
-
-    Raises
-    ------
-    RequestError
-        The file is not Python.
-    """
+    """Return the plain values that a module assigns to names in capitals."""
     return {
         one.targets[0].id: one.value.value
         for one in parse_python(source.text, source.name).body

@@ -194,25 +194,13 @@ def _setting(request: Request, common: Mapping[str, Any], *, groups: bool) -> Se
 
 
 def _framework(request: Request, cluster: Cluster, model: Model) -> FrameworkProfile:
-    """Return the framework of a request, or the usual one of model and cluster, with its switches set.
-
-    Raises
-    ------
-    RequestError
-        There is none of this name, or it has no such switch.
-    """
+    """Return the framework of a request, or the usual one of model and cluster, with its switches set."""
     named = request.framework or TRANSFORMERS.usual(model, cluster)
     return switched(resolve_framework(named), request.switches)
 
 
 def _on_cluster(framework: FrameworkProfile, cluster: Cluster, request: Request) -> FrameworkProfile:
-    """Return a framework with the settings that a cluster's devices support.
-
-    Raises
-    ------
-    RequestError
-        The devices do not run the framework or a chosen setting.
-    """
+    """Return a framework with the settings that a cluster's devices support."""
     here = device_kinds(cluster)
     if unmet := [text for machine in here if (text := framework.hardware.unmet(machine))]:
         fixes = dict.fromkeys((usual_framework(here), GENERIC))

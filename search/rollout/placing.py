@@ -165,11 +165,7 @@ def _placement(context: Context, rollout: Rollout, row: Row, gpus: int) -> Rollo
 
 
 def _reload_s(context: Context, row: Row) -> float:
-    """Return the seconds to move a trainer's parameters and optimizer states to host memory and back.
-
-    Raises:
-        RequestError: they do not, and the cluster has no rate of host links.
-    """
+    """Return the seconds to move a trainer's parameters and optimizer states to host memory and back."""
     # Nothing moves if the states leave enough memory for an engine (``ENGINE_SHARE``).
     states_bytes = GIB * (row.memory_gib["parameters"] + row.memory_gib["optimizer"])
     if states_bytes <= (1 - ENGINE_SHARE) * context.cluster.device.memory_bytes:

@@ -26,13 +26,7 @@ def core_steps(batch: int, training: Mapping[str, Any]) -> Callable[[int], ModeP
 
 
 def _step(training: Mapping[str, Any], batch: int, workers: int) -> ModePrediction:
-    """Predict the step of some replicas.
-
-    Raises
-    ------
-    RequestError
-        The cluster has fewer devices.
-    """
+    """Predict the step of some replicas."""
     setting = of_transformer(resolve(Request(**training, global_batch=workers * batch, gpus=str(workers))))
     scores = score(setting.context, table_of([legal_strategy(setting, f"dp{workers} mbs{batch}")]))
     step_s, part_s = float(scores.step_time_s[0]), {name: float(time_s[0]) for name, time_s in scores.time_s.items()}

@@ -69,11 +69,7 @@ class RayWorkers(Workers):
         self._task = ray.remote(num_cpus=1, max_retries=ATTEMPTS - 1)(_do)
 
     def _refuse_strangers(self) -> None:
-        """Shut down a locally started Ray that other machines could reach, since every client can run code.
-
-        Raises:
-            RuntimeError: Ray listens beyond this machine.
-        """
+        """Shut down a locally started Ray that other machines could reach, since every client can run code."""
         reached = reached_from_outside(self._family)
         if reached:
             self._ray.shutdown()
@@ -107,11 +103,7 @@ class RayWorkers(Workers):
                     ray.cancel(reference, force=True)
 
     def _wait(self, flying: dict[Any, tuple[int, Any]]) -> None:
-        """Wait for an answer, and check meanwhile that the cluster is alive.
-
-        Raises:
-            WorkersLostError: the cluster is lost; Ray itself would end this process after a minute, without a message.
-        """
+        """Wait for an answer, and check meanwhile that the cluster is alive."""
         end_s = time.monotonic() + self.limit_s
         while True:
             ready, _ = self._ray.wait(list(flying), num_returns=1, timeout=WATCH_S)

@@ -84,11 +84,7 @@ def _tupled(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(document: Document) -> dict[str, Any]:
-    """Return the entries of a user's file.
-
-    Raises:
-        RequestError: a key or value does not exist in profiles; the message has file, line and key.
-    """
+    """Return the entries of a user's file."""
     from forerun.spaces.frameworks.schema import profile_schema  # imports pydantic, which the catalogue does not need
 
     data = document.data

@@ -63,11 +63,7 @@ def read_orders(path: Path, shape: PipelineShape, chunks_of_rank: Sequence[Seque
 
 
 def _program(path: Path, rank: int, row: Sequence[str]) -> list[Action]:
-    """Return the passes of one row.
-
-    Raises:
-        RequestError: a cell is not a pass.
-    """
+    """Return the passes of one row."""
     program: list[Action] = []
     for place, cell in enumerate(row):
         word = cell.strip()
@@ -86,11 +82,7 @@ def _program(path: Path, rank: int, row: Sequence[str]) -> list[Action]:
 def _check_passes(
     path: Path, shape: PipelineShape, programs: Sequence[Sequence[Action]], chunks_of_rank: Sequence[Sequence[int]]
 ) -> None:
-    """Refuse orders that do not run every pass exactly once, on the rank of its virtual stage.
-
-    Raises:
-        RequestError: a pass is misplaced, duplicate or missing; the message names the first one.
-    """
+    """Refuse orders that do not run every pass exactly once, on the rank of its virtual stage."""
     seen: dict[tuple[Pass, int, int], int] = {}
     for rank, program in enumerate(programs):
         for action in program:
@@ -127,11 +119,7 @@ def _check_passes(
 
 
 def _check_ends(path: Path, shape: PipelineShape, programs: Sequence[Sequence[Action]]) -> None:
-    """Check, without times, that the programs reach their ends.
-
-    Raises:
-        RequestError: a pass never gets its inputs.
-    """
+    """Check, without times, that the programs reach their ends."""
     done: set[tuple[bool, int, int]] = set()
     place = [0] * shape.pp
     moved = True

@@ -101,13 +101,7 @@ def settings_of_shards(facts: LaunchFacts) -> None:
 
 
 def _whole_axes(facts: LaunchFacts, mesh: str, axis: str) -> None:
-    """Compute the axis of the remaining devices.
-
-    Raises
-    ------
-    RequestError
-        The number of devices is unknown.
-    """
+    """Compute the axis of the remaining devices."""
     devices = world(facts).devices
     if devices is None:
         raise RequestError(f"{facts.source.name}: {mesh}_{axis}_parallelism is -1, all that is left: give --gpus")

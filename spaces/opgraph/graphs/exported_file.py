@@ -115,11 +115,7 @@ def read_exported(path: Path, *, allow_generic: bool = False) -> GraphModel:
 
 
 def _graph_text(archive: zipfile.ZipFile, size: int, path: Path) -> str:
-    """Return the text of the graph; the archive's stated size is not trusted.
-
-    Raises:
-        RequestError: there is none, or it is too large.
-    """
+    """Return the text of the graph; the archive's stated size is not trusted."""
     entries = [info for info in archive.infolist() if info.filename.endswith(GRAPHS)]
     if not entries:
         raise RequestError(f"{path} is not an exported PyTorch program: it has no {GRAPHS[0]}")
@@ -213,22 +209,14 @@ def _block(metadata: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a name.
-
-    Raises:
-        TypeError: the value is not a name.
-    """
+    """Return a name."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is not a name")
     return value
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of an attribute: a scalar, a list of numbers, or a mapping (not read by any rule).
-
-    Raises:
-        TypeError: a list has other values.
-    """
+    """Return the value of an attribute: a scalar, a list of numbers, or a mapping (not read by any rule)."""
     if isinstance(value, list) and not all(isinstance(one, int | float | None) for one in value):
         return None
     return value

@@ -119,9 +119,6 @@ def _extents(shapes: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
     >>> _extents(["x=3x640x640"])
     {'x': (3, 640, 640)}
-
-    Raises:
-        RequestError: a text has another form.
     """
     extents = {}
     for text in shapes:
@@ -135,11 +132,7 @@ def _extents(shapes: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def _fix_extents(model: Any, source: str, given: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Set open extents of inputs: the batch to one sample, the others to ``given`` ones by name.
-
-    Raises:
-        RequestError: an open extent is not given, or a given one does not fit.
-    """
+    """Set open extents of inputs: the batch to one sample, the others to ``given`` ones by name."""
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = {
         value.name: value.type.tensor_type.shape.dim for value in model.graph.input if value.name not in constants
