@@ -1,6 +1,6 @@
 """How soon `forerun tune` finds the best strategy of measured groups, against other ways to choose runs.
 
-    python benchmarks/tune.py DIR [--cache FILE.json] [--out FILE.md]
+    python benchmarks/tune.py DIR [--out FILE.md]
 
 DIR holds CSV files of the schema in docs/measured-runs.md. Every group of twelve measured strategies or more is a
 cluster that is asked for runs one after the other. A run that ran out of memory in the table does so here, and counts
@@ -9,16 +9,13 @@ before any ran, that of a strategy drawn at random.
 
 Predictions are those of the catalogue as it is; with the framework unknown (the profile of a trainer without a
 description, as for a framework without a measured run); and with the device unknown (constants of another
-architecture). --cache keeps them between calls. The spreads of the chooser are also chosen on all other sources, and
-judged on the one that was left out.
+architecture). The spreads of the chooser are also chosen on all other sources, and judged on the one that was left out.
 """
 
 import argparse
-import json
 import platform
 import re
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +32,7 @@ from numpy.typing import NDArray
 from forerun.search.measured.validate import MeasuredRun, load_runs
 from forerun.search.measured.validate.software import unknown_profile
 from forerun.search.order.worth import failed_start, launch_factor, odds_of_failure
-from forerun.search.tune import Candidate, Chooser, RunCost, RunOutcome, choice
+from forerun.search.tune import Candidate, Chooser, RunCost, RunOutcome
 from forerun.search.tune.axes import axes_of
 from forerun.search.tune.posterior import USUAL, Spreads
 from forerun.simulator import score
@@ -67,8 +64,6 @@ SPREADS = tuple(
     for common, axes, alone, noise in product((0.04, 0.08, 0.16), (0.06, 0.12, 0.24), (0.015, 0.03, 0.06), (0.02,))
 )
 """Among which those of other sources are chosen: the usual ones, halves and doubles."""
-UNMEASURED_STARTS = (1.0, 2.5, 10.0)
-"""Other prices of a failed first run where no run of the software was measured."""
 DAY_S = 86400.0
 RUN = RunCost()
 TRAINING_DAYS = (1, 7, 30)
@@ -124,31 +119,13 @@ def main() -> int:
     """Replay all groups and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--cache", type=Path, help="file that keeps the predictions")
     results = Path(__file__).parent / "results"
     parser.add_argument("--out", type=Path, default=results / f"{date.today()}-tune.md")
     args = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    start = time.perf_counter()
-    groups = _cached(args.folder, args.cache)
-    lines = page(groups, time.perf_counter() - start)
-    args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    args.out.write_text("\n".join(page(groups_of(args.folder))) + "\n", encoding="utf-8")
     print(f"wrote {args.out}")
     return 0
-
-
-def _cached(folder: Path, cache: Path | None) -> dict[str, list[Group]]:
-    if cache is not None and cache.exists():
-        stored = json.loads(cache.read_text(encoding="utf-8"))
-        return {name: [Group(**{k: _tuple(v) for k, v in one.items()}) for one in stored[name]] for name in SETTINGS}
-    groups = groups_of(folder)
-    if cache is not None:
-        cache.write_text(json.dumps({name: [asdict(one) for one in own] for name, own in groups.items()}))
-    return groups
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def groups_of(folder: Path) -> dict[str, list[Group]]:
@@ -290,7 +267,7 @@ def without_source(groups: Mapping[str, Sequence[Group]], source: str) -> Spread
 Way = Callable[[Group, int], Sequence[int]]
 
 
-def page(groups: Mapping[str, Sequence[Group]], predicted_s: float) -> list[str]:
+def page(groups: Mapping[str, Sequence[Group]]) -> list[str]:
     """Return the page."""
     first = groups["catalogue"]
     chosen = {source: without_source(groups, source) for source in dict.fromkeys(group.source for group in first)}
@@ -302,16 +279,14 @@ def page(groups: Mapping[str, Sequence[Group]], predicted_s: float) -> list[str]
         "TPE, started cold": (cold_tpe, STUDIES),
         "random": (drawn, DRAWS),
     }
-    machine = (
-        re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) if Path("/proc/cpuinfo").exists() else None
-    )
+    machine = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     lines = [
         f"# Runs of `forerun tune` on measured groups, {date.today()}",
         "",
         "    python benchmarks/tune.py DIR",
         "",
         f"{machine[1] if machine else platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}, "
-        f"Optuna {optuna.__version__}; predictions {predicted_s:.0f} s.",
+        f"Optuna {optuna.__version__}.",
         "",
         f"{len(first)} groups of {SMALLEST} measured strategies or more from {len(chosen)} sources, "
         f"{sum(len(group.strategies) for group in first):,} strategies, of which "
@@ -356,12 +331,12 @@ def sensitivity(groups: Mapping[str, Sequence[Group]]) -> list[str]:
     """Return the table of mean regrets with other constants of the chooser."""
     lines = ["", "## Other constants of the chooser", "", "Mean regret after 1, 2, 3 and 5 runs.", ""]
     lines += ["| constant | " + " | ".join(SETTINGS.values()) + " |", "|---|" + "---|" * len(SETTINGS)]
-    lines.append(_mean_regrets("as chosen", groups, USUAL, choice.UNMEASURED_START))
+    lines.append(_mean_regrets("as chosen", groups, USUAL))
     for name, value in asdict(USUAL).items():
         for factor in (0.5, 2):
             spreads = replace(USUAL, **{name: factor * value})
-            lines.append(_mean_regrets(f"{name} {factor * value:g}", groups, spreads, choice.UNMEASURED_START))
-    return lines + [_mean_regrets(f"failed first run {one:g}", groups, USUAL, one) for one in UNMEASURED_STARTS]
+            lines.append(_mean_regrets(f"{name} {factor * value:g}", groups, spreads))
+    return lines
 
 
 def stopped(groups: Mapping[str, Sequence[Group]]) -> list[str]:
@@ -383,13 +358,12 @@ def stopped(groups: Mapping[str, Sequence[Group]]) -> list[str]:
     return lines
 
 
-def _mean_regrets(name: str, groups: Mapping[str, Sequence[Group]], spreads: Spreads, price: float) -> str:
+def _mean_regrets(name: str, groups: Mapping[str, Sequence[Group]], spreads: Spreads) -> str:
     """Return the row of one set of constants."""
     cells = []
-    with patch.object(choice, "UNMEASURED_START", price):
-        for setting in SETTINGS:
-            regrets, _ = _replayed(groups[setting], lambda group, _: tuned(group, spreads), 1)
-            cells.append(", ".join(f"{regrets[:, count - 1].mean():.2f}" for count in RUNS))
+    for setting in SETTINGS:
+        regrets, _ = _replayed(groups[setting], lambda group, _: tuned(group, spreads), 1)
+        cells.append(", ".join(f"{regrets[:, count - 1].mean():.2f}" for count in RUNS))
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
