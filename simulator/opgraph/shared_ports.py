@@ -175,7 +175,7 @@ def crossed_ports(
             into = table.into_DRK[reader, table.rail_D[sender]]
             for at, numbers in ((node, table.out_DK[sender]), (reading, into)):
                 for one in numbers.T:
-                    yield number, here, at * len(table.rate_X) + one, table.rate_X[one]
+                    yield number, here, at * len(table.rate_X) + one, level.port_bytes_per_s * table.rate_X[one]
         inner = level.size
 
 
@@ -205,7 +205,8 @@ def _way(
 class _NetworkPorts:
     """Ports between a node and the network, as X numbers: D devices of a node, R rails (NICs), at most K on a way.
 
-    ``out_DK``: ports of a sender; ``rail_D``: its NIC; ``into_DRK``: ports of a receiver, by the sender's NIC. The last
+    ``out_DK``: ports of a sender; ``rail_D``: its NIC; ``into_DRK``: ports of a receiver, by the sender's NIC.
+    ``rate_X``: relative to the highest rate of one device, so that levels with calibrated rates have these; the last
     port is none, with an infinite rate.
     """
 
@@ -225,13 +226,13 @@ def _network_ports(key: _ClusterKey) -> _NetworkPorts:
     ways = [*out, *itertools.chain.from_iterable(into)]
     rates = dict(port for way in ways for port in way)
     number = {port: place for place, port in enumerate(rates)}
-    most = max(map(len, ways))
+    most, highest = max(map(len, ways)), max(min(rate for _, rate in way) for way in out)
     table = np.array([[number[port] for port, _ in way] + [len(rates)] * (most - len(way)) for way in ways])
     return _NetworkPorts(
         out_DK=table[: len(out)],
         rail_D=np.array(rail),
         into_DRK=table[len(out) :].reshape(len(out), -1, most),
-        rate_X=np.array([*rates.values(), np.inf]),
+        rate_X=np.array([*rates.values(), np.inf]) / highest,
     )
 
 

@@ -1,5 +1,7 @@
 """Messages between stages on the ports of their nodes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,7 +22,9 @@ MESSAGES = st.lists(
 )
 
 
-def seconds(messages: Messages, cluster: str = "abci-v100", size: float = 1e8) -> list[float]:
+def seconds(messages: Messages, cluster: str = "abci-v100", factor: float = 1.0) -> list[float]:
+    """Return the seconds on the fullest ports of messages of 100 MB, with levels ``factor`` times as fast."""
+    links = load_cluster(cluster)
     stages, readers = np.array(messages).T
     sent = SentMessages(
         parts_P=np.array([STAGES]),
@@ -29,9 +33,13 @@ def seconds(messages: Messages, cluster: str = "abci-v100", size: float = 1e8) -
         row_M=np.zeros(len(messages), dtype=np.int64),
         stage_M=stages,
         reader_M=readers,
-        bytes_M=np.full(len(messages), size),
+        bytes_M=np.full(len(messages), 1e8),
     )
-    return port_seconds(load_cluster(cluster), sent).tolist()
+    levels = tuple(
+        replace(level, bytes_per_s=factor * level.bytes_per_s, port_bytes_per_s=factor * level.port_bytes_per_s)
+        for level in links.levels
+    )
+    return port_seconds(replace(links, levels=levels), sent).tolist()
 
 
 def test_two_stages_that_send_to_one_take_turns_at_its_port() -> None:
@@ -45,6 +53,11 @@ def test_messages_by_different_nics_do_not_share_a_port() -> None:
     (alone,) = seconds([(0, 4)])
     assert seconds([(0, 4), (3, 7)]) == pytest.approx([alone, alone])
     assert seconds([(2, 6), (3, 7)]) == pytest.approx([2 * alone, 2 * alone])  # one NIC of the same socket
+
+
+def test_ports_have_the_rates_of_calibrated_levels() -> None:
+    messages = [(2, 4), (3, 4), (0, 1)]
+    assert seconds(messages, factor=0.5) == pytest.approx([2 * one for one in seconds(messages)], rel=0.01)
 
 
 @given(MESSAGES, MESSAGES, st.sampled_from(["abci-v100", "aws-p3", "dgx-a100-80", "dgx1-v100-1ib", "mi300x-platform"]))
