@@ -1,12 +1,11 @@
 """How far the closed forms of the vectorised core and the event engine agree where nothing is shared.
 
-    python benchmarks/agreement.py [--candidates 200] [--seed 1] [--unseen | --few] [--out benchmarks/results]
+    python benchmarks/agreement.py [--candidates 200] [--seed 1] [--random N] [--out benchmarks/results]
 
-Random legal candidates of ten pairs of model and cluster are scored by both levels; ``--unseen`` takes ten others,
-among them the profile that has every schedule; ``--few`` takes interleaved candidates of all pairs with one to four
-groups of pp microbatches, from batches of the whole size down to an eighth. Where they differ by more than 3 % the
-traffic is taken away step by step, first that of replicas, then that between stages: the part of the model whose going
-makes them agree is the cause.
+Random legal candidates of ten pairs of model and cluster are scored by both levels. ``--random`` draws N requests of
+small batches from all models, clusters and frameworks of the catalogue, and candidates that fit into memory, one half
+of them the fastest. Where the levels differ by more than 3 %, the traffic of replicas is removed, followed by that
+between stages: the part without which they agree is the cause.
 """
 
 import argparse
@@ -14,9 +13,10 @@ import datetime
 import platform
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -28,6 +28,10 @@ from forerun.simulator import score
 from forerun.simulator.assignment.of_strategy import assign
 from forerun.simulator.events import StepCosts, step_costs
 from forerun.simulator.events.step.steady import step_figures
+from forerun.spaces.clusters.catalogue import cluster_names
+from forerun.spaces.errors import RequestError
+from forerun.spaces.frameworks.catalogue import framework_names
+from forerun.spaces.models.catalogue import model_names
 from forerun.spaces.strategies import Schedule, Split, Strategy, table_of
 
 PAIRS = (
@@ -51,30 +55,14 @@ PAIRS = (
     ),
     Request(model="llama3-405b", cluster="dgx-h100", gpus="512", global_batch=512, seq_len=8192, framework="nemo"),
 )
-UNSEEN = (
-    Request(model="llama3-70b", cluster="dgx-h100", gpus="64", global_batch=256, seq_len=8192, framework="generic"),
-    Request(model="gemma-2-9b", cluster="dgx-a100-80", gpus="32", global_batch=64, seq_len=4096, framework="generic"),
-    Request(model="qwen3-30b-a3b", cluster="dgx-b200", gpus="64", global_batch=512, seq_len=4096, framework="generic"),
-    Request(model="llama3-70b", cluster="hgx-h200", gpus="128", global_batch=512, seq_len=4096, framework="torchtitan"),
-    Request(model="gpt3-6.7b", cluster="dgx1-v100", gpus="32", global_batch=256, seq_len=2048, precision="fp16"),
-    Request(model="qwen3-32b", cluster="mi300x-platform", gpus="64", global_batch=128, seq_len=32768),
-    Request(model="llama2-13b", cluster="aws-p4d", gpus="64", global_batch=512, seq_len=4096, framework="nanotron"),
-    Request(model="llama2-70b", cluster="gb200-nvl72", gpus="72", global_batch=576, seq_len=4096, framework="nemo"),
-    Request(model="llama3-8b", cluster="aws-g5", gpus="32", global_batch=64, seq_len=2048, framework="fsdp"),
-    Request(
-        model="mistral-7b",
-        cluster="azure-ndv4",
-        gpus="48",
-        global_batch=192,
-        seq_len=8192,
-        framework="megatron-deepspeed",
-    ),
-)
 FAR = 0.03
 """Relative difference of step times beyond which the levels count as apart (issue: 3 % everywhere, median 1 %)."""
 
-MOST_GROUPS = 4
-"""Groups of pp microbatches of a candidate with few of them."""
+SIZES = (4, 8, 16, 32, 64, 128)
+"""GPUs of random requests."""
+
+BATCHES = (0.5, 1, 2, 4, 8)
+"""Sequences per GPU of random requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,22 +80,31 @@ class Compared:
         return self.closed_s / self.events_s - 1
 
 
-def compared(setting: Setting, candidates: int, seed: int, *, few: bool = False) -> list[Compared]:
-    """Score some random legal candidates of a request at both levels; ``few``: interleaved ones of few microbatches."""
+def candidates_of(setting: Setting, count: int, seed: int) -> list[Strategy]:
+    """Draw random legal candidates of a request."""
     space = setting.space()
     table, _ = space.table(0, space.size)
-    chosen = np.arange(len(table))
-    if few:
-        pp = table.column("pp")
-        groups = setting.context.workload.global_batch / (table.column("dp") * table.column("mbs") * pp)
-        interleaved = table.column("schedule") == Schedule.INTERLEAVED
-        chosen = np.flatnonzero(interleaved & (groups >= 1) & (groups <= MOST_GROUPS))
-    rows = np.random.default_rng(seed).choice(chosen, min(candidates, len(chosen)), replace=False)
-    if not len(rows):
+    rows = np.random.default_rng(seed).choice(len(table), min(count, len(table)), replace=False)
+    return [table.strategy(int(row)) for row in np.sort(rows)]
+
+
+def ranked_candidates(setting: Setting, count: int, seed: int) -> list[Strategy]:
+    """Draw candidates that fit into memory: one half the fastest, the other half random."""
+    space = setting.space()
+    table, _ = space.table(0, space.size)
+    if not len(table):
         return []
-    strategies = [table.strategy(int(row)) for row in np.sort(rows)]
+    scores = score(setting.context, table)
+    fitting = np.flatnonzero(scores.fits)
+    fastest, others = np.split(fitting[np.argsort(scores.step_time_s[fitting], kind="stable")], [count // 2])
+    drawn = np.random.default_rng(seed).choice(others, min(count - count // 2, len(others)), replace=False)
+    return [table.strategy(int(row)) for row in (*fastest, *drawn)]
+
+
+def compared(setting: Setting, strategies: Sequence[Strategy]) -> list[Compared]:
+    """Score candidates of a request at both levels."""
     scores = score(setting.context, table_of(strategies))
-    found = []
+    pairs = []
     for row, strategy in enumerate(strategies):
         costs = step_costs(assign(setting.context, strategy))
         closed_s, events_s = float(scores.step_time_s[row]), step_figures(costs).step_time_s
@@ -115,8 +112,8 @@ def compared(setting: Setting, candidates: int, seed: int, *, few: bool = False)
         if abs(closed_s / events_s - 1) > FAR:
             parts = {part: float(values[row]) for part, values in scores.time_s.items()}
             cause = _cause(strategy, costs, closed_s, parts)
-        found.append(Compared(strategy=strategy, closed_s=closed_s, events_s=events_s, cause=cause))
-    return found
+        pairs.append(Compared(strategy=strategy, closed_s=closed_s, events_s=events_s, cause=cause))
+    return pairs
 
 
 def _cause(strategy: Strategy, costs: StepCosts, closed_s: float, parts: dict[str, float]) -> str:
@@ -139,34 +136,48 @@ def _cause(strategy: Strategy, costs: StepCosts, closed_s: float, parts: dict[st
     return f"order of passes, {kind}, {'equal' if even else 'unequal'} layers"
 
 
-def summary(name: str, found: Sequence[Compared]) -> str:
+def summary(name: str, pairs: Sequence[Compared]) -> str:
     """Return one line of the table of pairs."""
-    errors = np.array([abs(one.error) for one in found])
-    closed, events = (np.array([getattr(one, level) for one in found]) for level in ("closed_s", "events_s"))
+    errors = np.array([abs(one.error) for one in pairs])
+    closed, events = (np.array([getattr(one, level) for one in pairs]) for level in ("closed_s", "events_s"))
     tau = float(kendalltau(closed, events).statistic)
     regret = events[np.argmin(closed)] / events.min() - 1
-    cells = (name, len(found), f"{100 * np.median(errors):.2f}", f"{100 * np.mean(errors <= FAR):.1f}")
+    cells = (name, len(pairs), f"{100 * np.median(errors):.2f}", f"{100 * np.mean(errors <= FAR):.1f}")
     return " | ".join(map(str, (*cells, f"{100 * errors.max():.1f}", f"{tau:.3f}", f"{100 * regret:.2f}")))
 
 
-def causes(found: Sequence[Compared]) -> list[str]:
+def causes(pairs: Sequence[Compared]) -> list[str]:
     """Return the lines of the table of causes, the most frequent first."""
     groups: dict[str, list[float]] = defaultdict(list)
-    for one in found:
+    for one in pairs:
         if one.cause:
             groups[one.cause].append(100 * one.error)
     return [
-        f"| {cause} | {100 * len(errors) / len(found):.2f} | {np.median(errors):+.1f} | {min(errors):+.1f} "
+        f"| {cause} | {100 * len(errors) / len(pairs):.2f} | {np.median(errors):+.1f} | {min(errors):+.1f} "
         f"| {max(errors):+.1f} |"
         for cause, errors in sorted(groups.items(), key=lambda item: -len(item[1]))
     ]
 
 
-def requests(*, unseen: bool, few: bool) -> list[Request]:
-    """List the requests whose candidates are compared."""
-    if not few:
-        return [*(UNSEEN if unseen else PAIRS)]
-    return [replace(one, global_batch=one.global_batch // part) for one in (*PAIRS, *UNSEEN) for part in (1, 2, 4, 8)]
+def random_requests(count: int, seed: int) -> Iterator[tuple[Request, Setting]]:
+    """Yield ``count`` random requests of small batches that have a space of strategies."""
+    draw = Random(seed)
+    while count:
+        gpus = draw.choice(SIZES)
+        request = Request(
+            model=draw.choice(model_names()),
+            cluster=draw.choice(cluster_names()),
+            gpus=str(gpus),
+            global_batch=max(int(gpus * draw.choice(BATCHES)), 1),
+            seq_len=draw.choice((512, 1024, 2048, 4096, 8192)),
+            framework=draw.choice((None, *framework_names())),
+        )
+        try:
+            setting = resolve(request)
+        except RequestError:
+            continue
+        count -= 1
+        yield request, setting
 
 
 def main() -> None:
@@ -174,24 +185,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=200, help="per pair of model and cluster")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--unseen", action="store_true", help="ten other pairs")
-    parser.add_argument("--few", action="store_true", help="interleaved candidates of few microbatches, of all pairs")
+    parser.add_argument("--random", type=int, default=0, help="random requests instead of the ten pairs")
     parser.add_argument("--worst", type=int, default=0, help="print this many of the worst candidates of every pair")
     parser.add_argument("--out", type=Path, help="directory of the dated page")
     args = parser.parse_args()
     lines, everything, start = [], [], time.perf_counter()
-    for request in requests(unseen=args.unseen, few=args.few):
-        found = compared(resolve(request), args.candidates, args.seed, few=args.few)
-        if not found:
+    stated = ((request, resolve(request)) for request in PAIRS)
+    for request, setting in random_requests(args.random, args.seed) if args.random else stated:
+        strategies = (ranked_candidates if args.random else candidates_of)(setting, args.candidates, args.seed)
+        if not strategies:
             continue
-        everything += found
+        pairs = compared(setting, strategies)
+        everything += pairs
         lines.append(
-            f"| {summary(f'{request.model}, {request.gpus} of {request.cluster}, {request.framework}', found)} |"
+            f"| {summary(f'{request.model}, {request.gpus} of {request.cluster}, {request.framework}', pairs)} |"
         )
         print(lines[-1], flush=True)
-        for one in sorted(found, key=lambda one: -abs(one.error))[: args.worst]:
+        for one in sorted(pairs, key=lambda one: -abs(one.error))[: args.worst]:
             print(f"    {100 * one.error:+.1f} %  {one.strategy}  ({one.cause})", flush=True)
-    kind = " --few" if args.few else " --unseen" * args.unseen
+    kind = f" --random {args.random}" * bool(args.random)
     page = [
         f"# Agreement of the two levels of fidelity, {datetime.date.today()}",
         "",
@@ -214,7 +226,7 @@ def main() -> None:
     print("\n".join(page))
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"{datetime.date.today()}-agreement{kind.replace(' --', '-')}.md").write_text(
+        (args.out / f"{datetime.date.today()}-agreement{'-random' * bool(args.random)}.md").write_text(
             "\n".join(page) + "\n"
         )
 

@@ -20,9 +20,9 @@ from forerun.simulator.assignment.value import Assignment, Blocks
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.times import BLOCK_PARTS
 from forerun.simulator.memory.peak import fullest_bytes
-from forerun.simulator.replicas.buffers import gradient_buckets, stays_whole
+from forerun.simulator.replicas.buffers import stays_whole
 from forerun.simulator.replicas.reduction import ReplicaCosts, reduces_each
-from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster
+from forerun.simulator.replicas.slices import gathers_near, line_rate_cluster, share_port
 from forerun.simulator.score_table import Floats
 from forerun.spaces.schedules.catalogue import schedule_of
 from forerun.spaces.strategies import Context, Placement, Strategy
@@ -189,7 +189,6 @@ def _traffic(assignment: Assignment, zero: int, same: Sequence[SettingsReplicas]
     reduce_s: Floats = sum((one.costs.reduce_s for one in same), np.zeros(pp))
     gather_s: Floats = sum((one.costs.gather_s for one in same), np.zeros(pp))
     held: Floats = sum((one.parameters for one in same), np.zeros(len(assignment.layers)))
-    ranks = np.asarray(float(max(one.settings.dp * one.settings.cp for one in same)))
     found = []
     for rank, chunks in enumerate(assignment.chunks_of_rank):
         total = float(held[list(chunks)].sum())
@@ -197,7 +196,7 @@ def _traffic(assignment: Assignment, zero: int, same: Sequence[SettingsReplicas]
             StageCost(
                 reduce_s=float(reduce_s[rank]),
                 gather_s=float(gather_s[rank]),
-                buckets=int(gradient_buckets(assignment.context, total, ranks)),
+                buckets=max(round(sum(float(one.costs.buckets[rank]) for one in same)), 1),
                 share={chunk: float(held[chunk]) / total if total else 0.0 for chunk in chunks},
                 zero=zero,
             )
@@ -211,11 +210,6 @@ def _reduces_each(context: Context, strategy: Strategy) -> bool:
 
 
 def _one_port(context: Context, strategy: Strategy) -> bool:
-    """Check whether the next stage and the replicas of this stage are reached over links of the same level."""
-    inner, replicas = strategy.tp * strategy.cp, strategy.dp * strategy.cp
-    near = strategy.placement == Placement.TP_CP_EP_PP_DP
-    farthest = inner * strategy.dp * (strategy.pp if near else 1)
-    next_stage = inner * (1 if near else strategy.dp) + 1
-    sizes = [level.size for level in context.cluster.levels]
-    reached = [sum(size < devices for size in sizes) for devices in (next_stage, farthest)]
-    return strategy.pp > 1 and replicas > 1 and reached[0] == reached[1]
+    degrees = {axis: np.asarray(float(getattr(strategy, axis))) for axis in ("tp", "cp", "dp", "pp")}
+    near = np.asarray(strategy.placement == Placement.TP_CP_EP_PP_DP)
+    return bool(share_port(context.cluster, **degrees, near=near))

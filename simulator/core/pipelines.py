@@ -9,14 +9,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.core.assembly import Pipelines
+from forerun.simulator.core.values import Pipelines
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.layer.known_times import known_block_times
 from forerun.simulator.layer.shard import Shard, layer_axes, shard_of
 from forerun.simulator.layer.times import BlockTimes, host_passes_s, unpaired_share
 from forerun.simulator.memory.peak import StageMemory, activation_memory
 from forerun.simulator.pipeline.closed_forms import PipelineTime, pipeline_time
-from forerun.simulator.pipeline.interleaved import path_seconds
+from forerun.simulator.pipeline.interleaved import RATES, path_seconds
 from forerun.simulator.replicas.buffers import stays_whole
 from forerun.simulator.replicas.sharded import (
     before_gradients_s,
@@ -83,7 +83,7 @@ def pipelines_of(
         these.vpp,
         these.microbatches,
         overlap=profile.overlap_pipeline,
-        least_s=_path_s(these),
+        paths=_paths_s(these),
     )
     passes = slowest_passes(
         stages,
@@ -99,8 +99,7 @@ def pipelines_of(
     return Pipelines(
         time=time,
         parts_s=_parts_s(these, time, launch_bound_s),
-        forward_s=stages.forward_s[0],
-        backward_s=stages.backward_s[0],
+        stages=stages,
         before_gradients_s=before_gradients_s(stages, these.schedule, time.busy_s / these.microbatches),
         gradient_pass_s=gradient_pass_s(stages, these.schedule),
         passes=passes,
@@ -184,6 +183,7 @@ def _stage_times(these: _Candidates) -> tuple[StageTimes, Floats]:
         weight_s=np.maximum(_dot(blocks, times.weight_s[:, key]) * share, host_s),
         multiplicity=these.plans.multiplicity[:, these.plan],
         first=these.plans.first[:, these.plan],
+        prepare_s=these.context.framework.host_microbatch_s,
     )
     return stages, forward_s + backward_s - device_s
 
@@ -201,23 +201,23 @@ def _host_s(
     )
 
 
-def _path_s(these: _Candidates) -> Floats:
-    """Compute the seconds [S] of the longest path through a schedule, where pipeline ranks do not determine it.
+def _paths_s(these: _Candidates) -> tuple[Floats, Floats]:
+    """Compute the seconds of long paths through a schedule and their transfers, [paths, S].
 
-    The path is needed for virtual stages in rounds or along a V; 0 for other schedules.
+    Paths are needed for virtual stages in rounds or along a V; 0 for other schedules.
     """
-    path_s = np.zeros(len(these.plan))
+    path_s, transfers = np.zeros((2, len(RATES), len(these.plan)))
     if these.plans.paths is not None:
         some = np.flatnonzero(these.plans.paths.held.sum(axis=(0, 1))[these.plan])
-        path_s[some] = _interleaved_s(these, some)
+        path_s[:, some], transfers[:, some] = _interleaved_s(these, some)
     if these.plans.down is not None:
         some = np.flatnonzero(with_trait(these.schedule, lambda kind: kind.turns_back))
-        path_s[some] = zb_v_s(_vee_passes(these, some), these.pp[some], these.microbatches[some])
-    return path_s
+        path_s[:, some] = zb_v_s(_vee_passes(these, some), these.pp[some], these.microbatches[some])
+    return path_s, transfers
 
 
-def _interleaved_s(these: _Candidates, some: NDArray[np.intp]) -> Floats:
-    """Compute the seconds of the longest path of some candidates with virtual stages in rounds."""
+def _interleaved_s(these: _Candidates, some: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Compute the paths of some candidates with virtual stages in rounds."""
     assert these.plans.paths is not None
     times, key, once_s = these.times, these.key[some], these.context.framework.host_microbatch_s
     paths = these.plans.paths.columns(these.plan[some])
@@ -231,9 +231,10 @@ def _interleaved_s(these: _Candidates, some: NDArray[np.intp]) -> Floats:
     if kept is not None:
         backward_s = backward_s - _dot(kept, times.recompute_s[:-2, key])
     groups = (these.microbatches / these.pp)[some]
-    seconds = path_seconds(paths, np.maximum(forward_s, host_s), np.maximum(backward_s, host_back_s), once_s, groups)
+    passes_s = np.maximum(forward_s, host_s), np.maximum(backward_s, host_back_s)
+    seconds, transfers = path_seconds(paths, *passes_s, once_s, groups)
     # Host time per microbatch is added to every step.
-    return seconds - once_s * these.microbatches[some]
+    return seconds - once_s * these.microbatches[some], transfers
 
 
 def _idle_s(these: _Candidates, stages: StageTimes) -> tuple[Floats, Floats]:

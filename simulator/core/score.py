@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from forerun.simulator.core.assembly import step_scores
 from forerun.simulator.core.pipelines import activations_of, pipelines_of
 from forerun.simulator.core.staged import staged_score
+from forerun.simulator.core.values import Candidates
 from forerun.simulator.layer.shard import layer_axes
 from forerun.simulator.memory.peak import total_memory
 from forerun.simulator.pipeline.p2p import P2P_AXES, p2p_time_s
@@ -23,11 +24,12 @@ from forerun.simulator.replicas.reduction import (
     replica_costs,
     replica_memory,
 )
+from forerun.simulator.replicas.slices import share_port
 from forerun.simulator.score_table import Floats, ScoreTable, joined
 from forerun.simulator.stages.parameters import stage_parameters, table_share
 from forerun.simulator.stages.plan import PLAN_AXES, StagePlans, stage_plans
 from forerun.spaces.schedules.catalogue import rounds_of
-from forerun.spaces.strategies import Context, StrategyTable
+from forerun.spaces.strategies import Context, Placement, StrategyTable
 from forerun.spaces.strategies.racks import SPANS, domains, rack_devices, with_domain
 from forerun.spaces.strategies.software import running
 
@@ -140,9 +142,23 @@ def _flat(context: Context, table: StrategyTable) -> ScoreTable:
     replicas = _replicas(context, table, plans, plan_keys.inverse[replica_keys.rows], replica_keys.rows)
     costs, tables = replica_costs(context, replicas), table_share(context, replicas.parameters, replicas.tp)
     p2p_keys = table.distinct(*P2P_AXES)
-    p2p_s = p2p_time_s(context, table.take(p2p_keys.rows))[p2p_keys.inverse]
-    zero = table.column("zero")
-    return step_scores(context, pipelines, keys.inverse, costs, replica_keys.inverse, zero, p2p_s, tables)
+    borders = table.take(p2p_keys.rows)
+    candidates = Candidates(
+        key=keys.inverse,
+        replica=replica_keys.inverse,
+        zero=table.column("zero"),
+        p2p_s=p2p_time_s(context, borders)[p2p_keys.inverse],
+        shared_port=_shared_port(context, borders)[p2p_keys.inverse],
+        table_share=tables[replica_keys.inverse],
+    )
+    return step_scores(context, pipelines, candidates, costs)
+
+
+def _shared_port(context: Context, table: StrategyTable) -> NDArray[np.bool_]:
+    """Check whether transfers between stages and replica traffic have the same port, [N]."""
+    tp, cp, dp, pp = (table.column(axis).astype(np.float64) for axis in ("tp", "cp", "dp", "pp"))
+    near = table.column("placement") == Placement.TP_CP_EP_PP_DP
+    return share_port(context.cluster, tp=tp, cp=cp, dp=dp, pp=pp, near=near)
 
 
 def _floats(table: StrategyTable, rows: NDArray[np.intp], *axes: str) -> list[Floats]:

@@ -6,13 +6,15 @@ stages the results equal the flat core's.
 
 import numpy as np
 
-from forerun.simulator.core.assembly import Pipelines, step_scores
+from forerun.simulator.core.assembly import step_scores
 from forerun.simulator.core.staged_passes import stage_passes, stage_replicas
+from forerun.simulator.core.values import Candidates, Pipelines
 from forerun.simulator.costs.slowest import wait_share
 from forerun.simulator.pipeline.closed_forms import PipelineTime, pipeline_time
 from forerun.simulator.pipeline.p2p import P2pEnd, p2p_between_s
 from forerun.simulator.replicas.buffers import stays_whole
 from forerun.simulator.replicas.sharded import before_gradients_s, crossed_ranks, gradient_pass_s, slowest_passes
+from forerun.simulator.replicas.slices import share_port
 from forerun.simulator.score_table import Floats, ScoreTable
 from forerun.simulator.stages.rows import StageRows, stage_rows
 from forerun.spaces.schedules.stage_times import StageTimes
@@ -43,6 +45,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         weight_s=passes.weight_s,
         multiplicity=rows.exists,
         first=rows.number,
+        prepare_s=context.framework.host_microbatch_s,
     )
     overlap, vpp = context.framework.overlap_pipeline, np.ones_like(pp)
     time = pipeline_time(stages, schedule, pp, vpp, count, overlap=overlap)
@@ -53,8 +56,7 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
     pipelines = Pipelines(
         time=time,
         parts_s=parts,
-        forward_s=passes.forward_s[0],
-        backward_s=passes.backward_s[0],
+        stages=stages,
         before_gradients_s=before_gradients_s(stages, schedule, time.busy_s / count),
         gradient_pass_s=gradient_pass_s(stages, schedule),
         passes=slowest_passes(
@@ -74,9 +76,16 @@ def score_rows(context: Context, rows: StageRows) -> ScoreTable:
         memory=passes.memory,
         idle_s=(np.zeros_like(pp), np.zeros_like(pp)),
     )
-    replicas = stage_replicas(context, rows, passes)
-    p2p_s = _mean_p2p_s(context, time, pp, stage_p2p_s(context, rows))
-    return step_scores(context, pipelines, columns, replicas, columns, rows.zero[0], p2p_s, np.zeros_like(pp))
+    near = rows.placement[0] == Placement.TP_CP_EP_PP_DP
+    candidates = Candidates(
+        key=columns,
+        replica=columns,
+        zero=rows.zero[0],
+        p2p_s=_mean_p2p_s(context, time, pp, stage_p2p_s(context, rows)),
+        shared_port=share_port(context.cluster, tp=rows.tp[0], cp=rows.cp[0], dp=rows.dp[0], pp=pp, near=near),
+        table_share=np.zeros_like(pp),
+    )
+    return step_scores(context, pipelines, candidates, stage_replicas(context, rows, passes))
 
 
 def stage_p2p_s(context: Context, rows: StageRows) -> Floats:

@@ -103,7 +103,14 @@ def stage_replicas(context: Context, rows: StageRows, passes: StagePasses) -> Re
         for name in (field.name for field in dataclasses.fields(ReplicaCosts))
         if name.endswith("_bytes")
     }
-    return ReplicaCosts(**slower, **stored)
+    halves = rows.second.any(axis=0)
+    return ReplicaCosts(
+        **slower,
+        **stored,
+        buckets=np.minimum(first.buckets, second.buckets),
+        largest=np.where(halves, 0.0, first.largest),
+        first=np.where(halves, 1.0, first.first),
+    )
 
 
 def _half(

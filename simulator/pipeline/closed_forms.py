@@ -25,6 +25,9 @@ class PipelineTime:
     """Index of its run."""
     exposed_p2p: Floats
     """Transfers in the critical path."""
+    paths: tuple[Floats, Floats] | None = None
+    """Seconds of paths through the schedule without transfers, and their transfers, [paths, S], where transfers do not
+    block and paths are known; a path without seconds is not known."""
     sends: Floats
     """Transfers that occupy the busiest device's link during computation."""
     rounds: Floats
@@ -47,12 +50,12 @@ def pipeline_time(
     microbatches: Floats,
     *,
     overlap: bool,
-    least_s: Floats | float = 0.0,
+    paths: tuple[Floats, Floats] | None = None,
 ) -> PipelineTime:
     """Return the pipelined part of a step for S strategies.
 
-    ``overlap``: steady-state sends run during computation; ``least_s``: seconds of some path through the schedule
-    (``interleaved_paths``, ``zb_v_s``), where pipeline ranks alone do not determine the time.
+    ``overlap``: steady-state sends run during computation; ``paths``: seconds and transfers of some paths through the
+    schedule (``path_seconds``, ``zb_v_s``), [paths, S], where pipeline ranks alone do not determine the time.
     """
     # step = max over runs r of (m (f_r + b_r) + bubble_r): m microbatches of the slowest stage, which waits bubble_r
     # for the others. Where a path through the schedule is known, step = max(m (f + b), path).
@@ -64,6 +67,7 @@ def pipeline_time(
     columns = np.arange(both.shape[1])
     pace, bubble = both[slowest, columns], bubbles[slowest, columns]
     busy = microbatches * pace
+    least_s: Floats | float = 0.0 if paths is None else paths[0].max(axis=0)
     total = np.where(least_s > 0, np.maximum(busy, least_s), busy + bubble)
     spare_s, spared = (None, None) if overlap else _spared(stages, schedule, pp, microbatches)
     return PipelineTime(
@@ -71,12 +75,40 @@ def pipeline_time(
         busy_s=busy,
         slowest=slowest,
         exposed_p2p=exposed_p2p_count(schedule, pp, vpp, microbatches, overlap=overlap),
+        paths=_with_steady(stages, schedule, pp, microbatches, paths, total) if overlap else None,
         sends=np.where((pp > 1) & overlap, np.where((pp == 2) & (vpp == 1), 1.0, 2.0) * vpp * microbatches, 0.0),
         rounds=rounds_of(schedule, vpp),
         group=np.minimum(pp, microbatches),
         spare_s=spare_s,
         spared=spared,
     )
+
+
+def _with_steady(
+    stages: StageTimes,
+    schedule: Floats,
+    pp: Floats,
+    microbatches: Floats,
+    paths: tuple[Floats, Floats] | None,
+    total_s: Floats,
+) -> tuple[Floats, Floats]:
+    """Return known paths, and two of schedules whose ranks wait for replies: of the slowest stages, and of all.
+
+    ``total_s``: the step without transfers.
+    """
+    known = np.zeros((2, 0, len(pp))) if paths is None else np.stack(paths)
+    seconds, transfers = np.concatenate([known, np.zeros((2, max(2 - known.shape[1], 0), len(pp)))], axis=1)
+    for kind in present(schedule):
+        rows = np.flatnonzero((schedule == kind.number) & (pp > 1))
+        steady = kind.steady_s(stages.columns(rows), pp[rows])
+        if steady is None:
+            continue
+        mean_s, slowest = steady
+        count, crossings = microbatches[rows], 2 * (pp[rows] - 1)
+        seconds[0, rows], transfers[0, rows] = total_s[rows], crossings + 2 * (1 - 1 / slowest) * (count - 1)
+        seconds[1, rows] = total_s[rows] - count * (stages.pace_s[rows] - mean_s)
+        transfers[1, rows] = crossings + crossings / pp[rows] * (count - 1)
+    return seconds, transfers
 
 
 def exposed_p2p_count(schedule: Floats, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
@@ -96,8 +128,15 @@ def exposed_p2p_s(time: PipelineTime, key: NDArray[np.intp], p2p_s: Floats) -> t
     the critical path.
     """
     # exposed = crossings p + max(sends p - step - crossings p, 0) - spared min(excess, p), with p the seconds of one
-    # transfer.
+    # transfer. Where paths through the schedule are known, the longest one with its transfers replaces the crossings.
     crossed_s = time.exposed_p2p[key] * p2p_s
+    if time.paths is not None:
+        known = np.asarray(time.paths[1].any(axis=0))
+        some = np.flatnonzero(known[key])
+        columns, longest_s = key[some], time.total_s[key[some]]
+        for path_s, transfers in zip(*time.paths, strict=True):
+            np.maximum(longest_s, path_s.take(columns) + transfers.take(columns) * p2p_s[some], out=longest_s)
+        crossed_s[some] = longest_s - time.total_s[columns]
     idle_s = np.maximum(time.sends[key] * p2p_s - time.total_s[key] - crossed_s, 0.0)
     crossed_s += idle_s
     if time.spare_s is not None and time.spared is not None:

@@ -18,10 +18,17 @@ from forerun.simulator.score_table import Floats
 from forerun.spaces.schedules.contract import PipelineShape
 from forerun.spaces.schedules.interleaved import numbered
 
-RATES = (("work", 2.0, 0.0), ("work", 2.0, 1.0), ("work", 3.0, 0.125), ("traffic", 1.75, 0.125), ("launches", 2.0, 1.0))
+RATES = (
+    ("work", 2.0, 0.0, 0.0),
+    ("work", 2.0, 1.0, 1.0),
+    ("work", 3.0, 0.125, 0.25),
+    ("traffic", 1.75, 0.125, 0.0),
+    ("launches", 2.0, 1.0, 0.25),
+)
 """Nominal times of the search for paths. The numbers are times of layers (matrix work; with expert traffic and a head
 in higher precision; or equal launches of the host for all), the ratio of the backward to the forward pass (three with
-full recompute), and the host time per microbatch and device, in forward passes of the longest layer."""
+full recompute), the host time per microbatch and device, and that of a transfer, both in forward passes of the longest
+layer."""
 SLOWED = 2.0
 """Nominal factor on a mixture layer slowed by its traffic, and on a head in a model of 8-bit layers."""
 STEPS = 64
@@ -45,6 +52,8 @@ class InterleavedPaths:
     """Blocks of each content: [contents, kinds of block, P]."""
     prepared: Floats
     """Number of microbatches prepared by the host on the path: [rates, simulated groups and one repetition, P]."""
+    transfers: Floats
+    """Number of transfers between devices on the path, likewise."""
     idle: Floats
     """Idle time of the first device while the pipeline fills and drains, relative to its forward and backward passes of
     a microbatch (``_Step.idle``): [2, P]."""
@@ -52,7 +61,11 @@ class InterleavedPaths:
     def columns(self, plans: NDArray[np.intp]) -> "InterleavedPaths":
         """Return the paths of some plans, possibly repeated."""
         return InterleavedPaths(
-            self.passes[..., plans], self.held[..., plans], self.prepared[..., plans], self.idle[:, plans]
+            self.passes[..., plans],
+            self.held[..., plans],
+            self.prepared[..., plans],
+            self.transfers[..., plans],
+            self.idle[:, plans],
         )
 
 
@@ -74,15 +87,15 @@ def interleaved_paths(
         "traffic": np.round(STEPS * np.asarray(work) / max(work[:-2]) * np.where(slowed, SLOWED, 1.0)),
         "launches": np.array([*(float(STEPS),) * (len(work) - 2), 0.0, 0.0]),
     }
-    backward = np.array([[back] for _, back, _ in RATES])
-    prepares = np.array([once * STEPS for _, _, once in RATES])
+    backward = np.array([[back] for _, back, _, _ in RATES])
+    prepares, sends = (np.array([rate[place] * STEPS for rate in RATES]) for place in (2, 3))
     found = []
     for batch in _batches(plans):
         steps = []
         for blocks, pp in batch:
-            forward = np.stack([np.asarray(blocks) @ units[kind] for kind, _, _ in RATES])
+            forward = np.stack([np.asarray(blocks) @ units[kind] for kind, _, _, _ in RATES])
             takes = np.concatenate([forward, forward * backward], axis=1)
-            steps += [_Step(pp, groups * pp, takes, prepares, ahead) for groups in PLAYED]
+            steps += [_Step(pp, groups * pp, takes, prepares, sends, ahead) for groups in PLAYED]
         paths, idle = _longest(steps)
         for place, (blocks, _) in enumerate(batch):
             columns = slice(place * len(PLAYED), (place + 1) * len(PLAYED))
@@ -112,7 +125,7 @@ def _counted(
     contents = list(dict.fromkeys(blocks))
     of_chunk = np.array([contents.index(held) for held in blocks])
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, len(contents), 1))
-    prepared = np.zeros((len(RATES), len(PLAYED) + 1, 1))
+    prepared, transfers = np.zeros((2, len(RATES), len(PLAYED) + 1, 1))
     for rate in range(len(RATES)):
         own = [(step, path[rate]) for step, path in zip(steps, paths, strict=True)]
         own.append((steps[-1], steps[-1].turn(paths[-1][rate], rate)))
@@ -121,7 +134,8 @@ def _counted(
             counts = np.bincount(back * len(contents) + of_chunk[chunk], minlength=2 * len(contents))
             passes[rate, place, :, :, 0] = counts.reshape(2, -1)
             prepared[rate, place] = step.prepared(path).sum()
-    return InterleavedPaths(passes, np.asarray(contents)[:, :, None], prepared, idle[:, None])
+            transfers[rate, place] = step.received(path).sum()
+    return InterleavedPaths(passes, np.asarray(contents)[:, :, None], prepared, transfers, idle[:, None])
 
 
 def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> InterleavedPaths:
@@ -129,19 +143,20 @@ def packed(paths: Mapping[int, InterleavedPaths], plans: int, kinds: int) -> Int
     most = max((len(one.held) for one in paths.values()), default=0)
     passes = np.zeros((len(RATES), len(PLAYED) + 1, 2, most, plans))
     held = np.zeros((most, kinds, plans))
-    prepared, idle = np.zeros((len(RATES), len(PLAYED) + 1, plans)), np.zeros((2, plans))
+    prepared, transfers = np.zeros((2, len(RATES), len(PLAYED) + 1, plans))
+    idle = np.zeros((2, plans))
     for column, one in paths.items():
-        prepared[..., column] = one.prepared[..., 0]
+        prepared[..., column], transfers[..., column] = one.prepared[..., 0], one.transfers[..., 0]
         passes[..., : len(one.held), column] = one.passes[..., 0]
         held[: len(one.held), :, column] = one.held[..., 0]
         idle[:, column] = one.idle[:, 0]
-    return InterleavedPaths(passes, held, prepared, idle)
+    return InterleavedPaths(passes, held, prepared, transfers, idle)
 
 
 def path_seconds(
     paths: InterleavedPaths, forward_s: Floats, backward_s: Floats, prepares_s: float, groups: Floats
-) -> Floats:
-    """Return the seconds of S steps: the longest path over all rates, extrapolated linearly.
+) -> tuple[Floats, Floats]:
+    """Return the seconds of paths through S steps without transfers, and their transfers, [rates, S].
 
     ``forward_s``, ``backward_s``: passes of one virtual stage of each content [contents, S]; ``prepares_s``: host time
     per microbatch and device; ``groups``: groups of pp microbatches [S].
@@ -150,15 +165,19 @@ def path_seconds(
     # linear in the seconds of passes: the counts are known per plan, the seconds per candidate. L(1), L(2), L(3) are
     # the lengths of the paths over one, two and three groups of pp microbatches; from three on each group adds a turn
     # T, the part of the path that returns to its own pass one group later: L(g) = L(3) + (g - 3) T. Between integers it
-    # is interpolated linearly. The largest over the nominal rates counts, since each of them is a path.
+    # is interpolated linearly, and the number of transfers likewise.
     played = prepares_s * paths.prepared
     for content in range(len(forward_s)):
         passes = paths.passes[:, :, :, content]
         played = played + passes[:, :, 0] * forward_s[content] + passes[:, :, 1] * backward_s[content]
+    return _extended(played, groups), _extended(paths.transfers, groups)
+
+
+def _extended(played: Floats, groups: Floats) -> Floats:
+    """Extend figures of one, two and three groups and of one repetition, [rates, 4, S], to ``groups``."""
     one, two, three, turn = (played[:, place] for place in range(len(PLAYED) + 1))
     few = np.where(groups < PLAYED[1], one + (groups - 1) * (two - one), two + (groups - 2) * (three - two))
-    longest: Floats = np.where(groups < PLAYED[2], few, three + (groups - 3) * turn).max(axis=0)
-    return longest
+    return np.where(groups < PLAYED[2], few, three + (groups - 3) * turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +185,15 @@ class _Step:
     """A step of few microbatches.
 
     ``takes`` [rates, twice the virtual stages]: forward passes, followed by backward ones; ``prepares`` [rates]: host
-    time before the first forward pass of a microbatch on a device; ``ahead``: see ``PipelineShape``.
+    time before the first forward pass of a microbatch on a device; ``sends`` [rates]: transfer between devices;
+    ``ahead``: see ``PipelineShape``.
     """
 
     pp: int
     microbatches: int
     takes: Floats
     prepares: Floats
+    sends: Floats
     ahead: int
 
     @property
@@ -213,6 +234,14 @@ class _Step:
         prepared: NDArray[np.bool_] = (chunk < self.pp) & (np.append(device[1:], 0) == device)
         return prepared
 
+    def received(self, path: Path) -> NDArray[np.bool_]:
+        """Mark the passes of a path that wait for a transfer from the device of the preceding one.
+
+        A step starts and ends on the same device, as does a repetition.
+        """
+        device = path // self.microbatches % self.pp
+        return np.asarray(np.roll(device, -1) != device)
+
     def idle(self, ends: Floats) -> Floats:
         """Return the idle time of the first device before and after its last virtual stage runs.
 
@@ -241,6 +270,7 @@ class _Step:
         again = np.flatnonzero(path % self.microbatches >= self.pp)
         ends = place[path[again] - self.pp]
         takes = self.takes[rate, path // self.microbatches] + self.prepares[rate] * self.prepared(path)
+        takes = takes + self.sends[rate] * self.received(path)
         length = np.concatenate([[0.0], np.cumsum(takes)])
         # Shares of embedding and head are not integers: lengths that differ by rounding are equal.
         lengths = np.where(ends >= 0, np.round(length[ends] - length[again], 6), 0.0)
@@ -270,9 +300,11 @@ def _longest(steps: Sequence[_Step]) -> tuple[list[list[Path]], list[Floats]]:
     program, need = np.concatenate(programs), np.concatenate([*needs, [never, never]])
     wanted = need[program]
     takes = np.concatenate([np.repeat(step.takes.T, step.microbatches, axis=0) for step in steps])
-    prepares = np.zeros((never + 1, len(RATES)))
+    prepares, sends = np.zeros((2, never + 1, len(RATES)))
     for step, low in zip(steps, first, strict=False):
         prepares[low : low + step.pp * step.microbatches] = step.prepares
+        turned = low + step.chunks * step.microbatches
+        sends[low + step.microbatches : turned] = sends[turned : turned + turned - low - step.microbatches] = step.sends
     ends, stays = np.zeros((never + 1, len(RATES))), np.zeros((never + 1, len(RATES)), dtype=bool)
     ran, when = np.zeros(never + 1, dtype=bool), np.zeros(never + 1, dtype=np.int64)
     before = np.zeros_like(when)
@@ -285,7 +317,8 @@ def _longest(steps: Sequence[_Step]) -> tuple[list[list[Path]], list[Floats]]:
         if not len(ready):
             break
         place, last, needed = at.take(ready), latest.take(ready), waits.take(ready)
-        this, other = program.take(place), ends.take(needed, axis=0)
+        this = program.take(place)
+        other = ends.take(needed, axis=0) + sends.take(this, axis=0)
         own = ends.take(last, axis=0) + prepares.take(this, axis=0)
         stays[this] = own >= other
         ends[this] = np.maximum(own, other) + takes.take(this, axis=0)

@@ -12,6 +12,8 @@ from forerun.simulator.stages.parameters import StageParameters
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.strategies import Context
 
+MOST_SEGMENTS = 32
+"""Limit of segments of one pass: frameworks have one per layer or bucket; with fewer, the last one is exposed."""
 MOST_WHOLE = 3
 """Virtual stages of a device with gathered parameters at once. Source: torch.distributed.pipelining, schedules.py,
 _add_unshard_reshard."""

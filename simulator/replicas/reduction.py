@@ -66,6 +66,12 @@ class ReplicaCosts(ReplicaMemory):
     optimizer_s: Floats
     copy_s: Floats
     """Seconds of copies of units per microbatch: out of the gathered and into the reduction buffer."""
+    buckets: Floats
+    """Collectives of one reduction, at least 1."""
+    largest: Floats
+    """Number of the run of stages whose traffic this is, the largest."""
+    first: Floats
+    """Traffic of the first run of stages in relation to it (0 to 1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +121,13 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
     counts = replicas.parameters
     trained = counts.trained_dense, counts.trained_expert
     profile, width = context.framework, activation_bytes(context.workload.precision)
-    dense, expert = (each.max(axis=0) for each in _with_gradients(profile, replicas))
+    exchanged, largest = _exchanged(replicas, *_with_gradients(profile, replicas))
+    at = largest, np.arange(len(largest))
+    dense, expert = (each[at] for each in _with_gradients(profile, replicas))
     reduced = _reduce_s(context, replicas, "gradients", dense, expert)
     # Sharded parameters are all gathered, frozen or not; otherwise only those changed by an update.
     is_zero3 = replicas.zero == 3
-    dense, expert = (each.max(axis=0) for each in trained)
-    dense = np.where(is_zero3, counts.dense.max(axis=0), dense)
-    expert = np.where(is_zero3, counts.expert.max(axis=0), expert)
+    dense, expert = (np.where(is_zero3, *each)[at] for each in zip((counts.dense, counts.expert), trained, strict=True))
     # In units of half precision: parameters of layers may be sent in fewer bits.
     travels = parameter_bytes(context)[1] / width
     outside = counts.outside.max(axis=0) * (1 - travels)
@@ -140,14 +146,29 @@ def replica_costs(context: Context, replicas: Replicas) -> ReplicaCosts:
         weights = (counts.dense - counts.outside + counts.expert).max(axis=0)
         optimizer_s = optimizer_s + memory_bound_time_s(context.cluster.device, renewed * weights)
     memory = _memory(context, replicas, states)
+    most = exchanged[at]
     return ReplicaCosts(
         reduce_s=reduced,
         gather_s=gathered,
         tied_s=_tied_s(context, replicas),
         optimizer_s=optimizer_s,
         copy_s=_copy_s(context, replicas),
+        buckets=_collectives(
+            context,
+            replicas,
+            gradient_buckets(context, (counts.dense + counts.expert).max(axis=0), replicas.dp * replicas.cp),
+        ),
+        largest=largest.astype(np.float64),
+        first=np.divide(exchanged[0], most, out=np.ones_like(most), where=most > 0),
         **{entry.name: getattr(memory, entry.name) for entry in fields(memory)},
     )
+
+
+def _exchanged(replicas: Replicas, dense: Floats, expert: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """Return the parameters that stages exchange, of ``dense`` and ``expert`` ones [R, D], and the run with most."""
+    ranks = replicas.dp * replicas.cp
+    exchanged = dense * (ranks > 1) + expert * (ranks * replicas.tp > replicas.ep * replicas.etp)
+    return exchanged, exchanged.argmax(axis=0)
 
 
 def replica_memory(context: Context, replicas: Replicas) -> ReplicaMemory:
@@ -285,9 +306,7 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
             buckets = np.maximum(tensors, 1.0)
         else:
             buckets = np.maximum(np.round(size * wire / bucket_bytes(context, members)), 1.0)
-        if context.framework.layer_units:
-            layers = np.maximum(np.round(context.model.layer_count / replicas.pp), 1.0)
-            buckets = np.where(replicas.zero >= 2, layers, buckets)
+        buckets = _collectives(context, replicas, buckets)
         # Copies of a slice are ``sharing`` ranks apart: scatter within the set first, all-reduce across the copies
         # second.
         each, sharing = size * wire / buckets, members / copies
@@ -308,6 +327,14 @@ def _reduce_s(context: Context, replicas: Replicas, what: str, dense: Floats, ex
     if what == "parameters":
         total_s = np.where(replicas.zero >= 1, total_s, 0.0)
     return total_s
+
+
+def _collectives(context: Context, replicas: Replicas, buckets: Floats) -> Floats:
+    """Return the number of collectives of one reduction, [D]: buckets, or layers where these are units."""
+    if not context.framework.layer_units:
+        return buckets
+    layers = np.maximum(np.round(context.model.layer_count / replicas.pp), 1.0)
+    return np.where(replicas.zero >= 2, layers, buckets)
 
 
 def _add_up_s(context: Context, size: Floats, ranks: Floats, stride: Floats) -> Floats:

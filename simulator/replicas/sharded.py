@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.simulator.replicas.buffers import stays_whole
+from forerun.simulator.replicas.hiding import hidden_s, hiding_s
 from forerun.simulator.score_table import Floats
 from forerun.spaces.frameworks import FrameworkProfile
 from forerun.spaces.schedules.catalogue import rounds_of, streams_of, with_trait
@@ -202,44 +204,56 @@ def gradient_pass_s(stages: StageTimes, schedule: Floats) -> Floats:
 
 
 def sharded_gradients_s(
-    profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats
+    profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats, buckets: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the exposed and hidden seconds of a step's reductions, [N]; ``reduce_s``: one of all gradients."""
+    """Return the exposed and hidden seconds of a step's reductions, [N].
+
+    ``reduce_s``: one reduction of all gradients in ``buckets``.
+    """
     # A reduction of R seconds per microbatch starts with the pass that computes its gradients: of the share o that may
-    # overlap, the pass hides h = min(o R, pass), and R - h is exposed. Where results are sent after reductions, passes
+    # overlap, the pass hides h (``hidden_s``), and R - h is exposed. Where results are sent after reductions, passes
     # of other stages that fill and drain the pipeline ("reduced" in number) also have it exposed: the same with the
     # mean pass of these stages.
     reduce_may_hide_s = profile.overlap_gradients * reduce_s
-    reduce_hides_s = np.minimum(reduce_may_hide_s, passes.weight_backward[key])
+    reduce_hides_s = hidden_s(reduce_may_hide_s, passes.weight_backward[key], buckets)
     count, reduced = passes.often(key)
-    filling_s = np.minimum(reduce_may_hide_s, passes.others_backward[key])
-    hidden_s = count * reduce_hides_s + (reduced - count) * filling_s
-    return count * (reduce_s - reduce_hides_s) + (reduced - count) * (reduce_s - filling_s), hidden_s
+    filling_s = hidden_s(reduce_may_hide_s, passes.others_backward[key], buckets)
+    beside_s = count * reduce_hides_s + (reduced - count) * filling_s
+    return count * (reduce_s - reduce_hides_s) + (reduced - count) * (reduce_s - filling_s), beside_s
 
 
 def sharded_parameters_s(
-    profile: FrameworkProfile, passes: HidingPasses, key: NDArray[np.intp], reduce_s: Floats, gather_s: Floats
+    profile: FrameworkProfile,
+    passes: HidingPasses,
+    key: NDArray[np.intp],
+    reduce_s: Floats,
+    gather_s: Floats,
+    buckets: Floats,
 ) -> tuple[Floats, Floats]:
     """Return the same for reductions and for gathers of all parameters of the stage before a pass."""
     # Per microbatch parameters are gathered before each pass, G seconds, and gradients reduced once, R. With the shares
     # o_p, o_g that may overlap, min(o_p G, preceding forward pass) hides the gather for the forward pass, a = min(o_p
     # G, preceding pass) the gather for the backward pass, and min(o_g R, pass - a) the reduction: the rest of the
     # gradient pass, or all of it if weight gradients are a separate pass (``one_backward`` is 0). Exposed are R + 2 G
-    # less all three. Where parameters stay gathered between passes, fewer passes gather.
+    # less all three. Where parameters stay gathered between passes, fewer passes gather. Gathers are sent before
+    # reductions: a bucket of the next pass delays the last bucket of a reduction, after which nothing hides it.
     gather_may_hide_s, reduce_may_hide_s = profile.overlap_parameters * gather_s, profile.overlap_gradients * reduce_s
     often = passes.gathers
-    forward_hides_s, backward_hides_s, filling_hides_s, draining_hides_s = (
+    forward_hides_s, filling_hides_s, draining_hides_s = (
         np.minimum(gather_may_hide_s, each[key])
-        for each in (passes.forward, passes.input_backward, passes.others_forward, passes.others_backward)
+        for each in (passes.forward, passes.others_forward, passes.others_backward)
     )
-    reduce_hides_s = np.minimum(
-        reduce_may_hide_s, passes.weight_backward[key] - passes.one_backward[key] * backward_hides_s
-    )
+    # The first bucket overlaps the preceding forward pass.
+    backward_s = hiding_s(passes.input_backward[key], buckets) + passes.forward[key] / buckets
+    backward_hides_s = np.minimum(gather_may_hide_s, np.minimum(backward_s, passes.input_backward[key]))
+    left_s = passes.weight_backward[key] - passes.one_backward[key] * backward_hides_s
+    reduce_hides_s = hidden_s(reduce_may_hide_s, left_s, buckets)
+    reduce_hides_s -= np.where(reduce_s > 0, forward_hides_s / buckets, 0.0)
     count, reduced = passes.often(key)
     # Passes that fill and drain the pipeline belong to other stages, and hide traffic up to their length.
-    others_reduce_hides_s = np.minimum(reduce_may_hide_s, passes.others_backward[key] - draining_hides_s)
+    others_reduce_hides_s = hidden_s(reduce_may_hide_s, passes.others_backward[key] - draining_hides_s, buckets)
     alone_s = count * (reduce_s - reduce_hides_s) + (reduced - count) * (reduce_s - others_reduce_hides_s)
-    hidden_s = count * reduce_hides_s + (reduced - count) * others_reduce_hides_s
+    beside_s = count * reduce_hides_s + (reduced - count) * others_reduce_hides_s
     for times, hides_s in (
         (often.forward[key], forward_hides_s),
         (often.backward[key], backward_hides_s),
@@ -247,8 +261,8 @@ def sharded_parameters_s(
         (often.others_backward[key], draining_hides_s),
     ):
         alone_s += times * (gather_s - hides_s)
-        hidden_s += times * hides_s
-    return alone_s, hidden_s
+        beside_s += times * hides_s
+    return alone_s, beside_s
 
 
 def looped_traffic_s(
@@ -258,14 +272,13 @@ def looped_traffic_s(
     table: Floats,
     reduce_s: Floats,
     gather_s: Floats | None,
-    *,
-    overlap: bool,
-    whole: bool,
+    buckets: Floats,
+    outer_buckets: Floats,
 ) -> tuple[Floats, Floats]:
     """Return the same for virtual stages one by one.
 
     ``gather_s``: None where parameters are not sharded; ``table``: the token table's share of a device's parameters;
-    ``overlap``: see ``slowest_passes``; ``whole``: see ``stays_whole``.
+    ``buckets`` and ``outer_buckets``: of a virtual stage without and with the table.
 
     The slowest device has the head, and its table in one virtual stage. The embedding's table slows the first virtual
     stage of all, on another device: this stage sets the pace of the first round of forward passes while the pipeline
@@ -279,20 +292,37 @@ def looped_traffic_s(
     # the part that it hides itself, for p microbatches. Where parameters stay gathered after backward passes, X = R +
     # G: except for the first forward pass of a virtual stage and passes that fill the pipeline, only backward passes
     # gather.
+    overlap, whole = profile.overlap_pipeline, bool(stays_whole(profile, np.asarray(2)))  # they are of pipelines
     rounds, group, count = loops.rounds[key], loops.group[key], loops.count[key]
     inner = (1 - table) / rounds
     reduce_may_hide_s, backward = profile.overlap_gradients * reduce_s, loops.backward[key]
-    # A backward pass hides the gather before it, and with its remaining time the reduction.
-    traffic_s, may_hide_s = reduce_s, reduce_may_hide_s
-    gathers_hide_s: Floats | float = 0.0
+    traffic_s, gathers_hide_s = reduce_s, np.zeros_like(reduce_s)
+    gather_may_hide_s, forward = np.zeros_like(reduce_s), loops.forward[key]
     if gather_s is not None:
-        gather_may_hide_s, forward = profile.overlap_parameters * gather_s, loops.forward[key]
-        traffic_s, may_hide_s = reduce_s + (2 - whole) * gather_s, gather_may_hide_s + reduce_may_hide_s
+        gather_may_hide_s = profile.overlap_parameters * gather_s
+        traffic_s = reduce_s + (2 - whole) * gather_s
         filled_first_s = np.minimum(inner * gather_may_hide_s, forward)
-        gathers_hide_s = (1 - whole) * filled_first_s
-    reduce_hides_s = gathers_hide_s + np.minimum(inner * may_hide_s, backward)
+        # Gathers are sent before reductions: one bucket delays the last bucket of a reduction.
+        delaying_s = np.where(reduce_s > 0, filled_first_s / buckets, 0.0)
+        gathers_hide_s = (1 - whole) * (filled_first_s - delaying_s)
+
+    # Gathered parameters last until the next forward pass of their virtual stage. While passes of a device alternate
+    # between two virtual stages, which v - 1 of v do, a group of forward passes gathers for all but the first of them,
+    # and a group of backward passes for the first alone; otherwise only backward passes gather.
+    before_forward = whole * (1 - 1 / rounds) * (1 - 1 / group)
+
+    def passes_hide_s(part: Floats, forward_s: Floats, backward_s: Floats, segments: Floats) -> Floats:
+        """Return the traffic of a part of the parameters, without ``gathers_hide_s``, that passes hide."""
+        # A backward pass hides the gather before it, and with its remaining time the reduction.
+        may_hide_s = part * gather_may_hide_s
+        backward_hides_s = (1 - before_forward) * np.minimum(may_hide_s, backward_s)
+        reductions_s = hidden_s(part * reduce_may_hide_s, backward_s - backward_hides_s, segments)
+        return backward_hides_s + reductions_s + before_forward * np.minimum(may_hide_s, forward_s)
+
+    reduce_hides_s = gathers_hide_s + passes_hide_s(inner, forward, backward, buckets)
     outer = inner + table
-    last_s, first_s = np.minimum(outer * may_hide_s, loops.last_backward[key]), np.minimum(outer * may_hide_s, backward)
+    last_s = passes_hide_s(outer, loops.last_forward[key], loops.last_backward[key], outer_buckets)
+    first_s = passes_hide_s(outer, forward, backward, outer_buckets)
     filling_s: Floats | float = 0.0
     filled_s: Floats | float = 0.0
     if not overlap:
@@ -307,12 +337,12 @@ def looped_traffic_s(
         # Each virtual stage's first forward pass gathers in addition, and so do passes that fill the pipeline.
         last_first_s = np.minimum(outer * gather_may_hide_s, loops.last_forward[key])
         filled_s, filling_s = filled_first_s, inner * gather_s - filled_first_s
-    hidden_s = count * ((rounds - 1) * reduce_hides_s + last_s)
+    beside_s = count * ((rounds - 1) * reduce_hides_s + last_s)
     alone_s = (
-        count * traffic_s - hidden_s + (group - 1) * filling_s + group * (table * traffic_s - first_s + reduce_hides_s)
+        count * traffic_s - beside_s + (group - 1) * filling_s + group * (table * traffic_s - first_s + reduce_hides_s)
     )
-    hidden_s += (group - 1) * filled_s + group * (first_s - reduce_hides_s)
+    beside_s += (group - 1) * filled_s + group * (first_s - reduce_hides_s)
     if gather_s is not None and whole:
         once_hides_s = (rounds - 1) * filled_first_s + last_first_s
-        alone_s, hidden_s = alone_s + gather_s - once_hides_s, hidden_s + once_hides_s
-    return alone_s, hidden_s
+        alone_s, beside_s = alone_s + gather_s - once_hides_s, beside_s + once_hides_s
+    return alone_s, beside_s

@@ -7,6 +7,10 @@ network.
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.simulator.score_table import Floats
 from forerun.spaces.clusters.cluster import Cluster
 from forerun.spaces.strategies import Context, Placement, Strategy
 
@@ -42,6 +46,21 @@ def gathers_near(context: Context, strategy: Strategy) -> bool:
 def reduces_in_two_levels(context: Context, strategy: Strategy) -> bool:
     """Check whether gradients leave near links only between copies of slices."""
     return gathers_near(context, strategy) and not context.framework.reduces_whole
+
+
+def share_port(
+    cluster: Cluster, *, tp: Floats, cp: Floats, dp: Floats, pp: Floats, near: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Check whether the next stage and the replicas of a stage are reached over links of the same level, shape N.
+
+    ``near``: stages, not replicas, are neighbours in device numbering.
+    """
+    inner = tp * cp
+    farthest = inner * dp * np.where(near, pp, 1.0)
+    next_stage = inner * np.where(near, 1.0, dp) + 1
+    sizes = [float(level.size) for level in cluster.levels]
+    reached = [np.searchsorted(sizes, devices) for devices in (next_stage, farthest)]
+    return np.asarray((pp > 1) & (dp * cp > 1) & (reached[0] == reached[1]))
 
 
 def _sharing_level(cluster: Cluster, strategy: Strategy) -> int:

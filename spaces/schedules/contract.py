@@ -195,6 +195,15 @@ class PipelineSchedule(ABC):
             return crossings
         return np.maximum(crossings, np.where(pp == 2, microbatches + 1, 2 * microbatches + 2 * pp - 5))
 
+    def steady_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats] | None:
+        """Return the pace of a microbatch by its way through all stages and back, and the stages that set the pace.
+
+        In the steady state ranks wait for transfers that do not block: with pp microbatches in flight, one arrives per
+        mean of the passes over all stages, each with two transfers, or at the pace of the slowest stages with the
+        transfers between them. None where ranks do not wait for replies.
+        """
+        return None
+
     def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """Return the excess of an end stage's passes over all other stages, forward and backward, and where it counts.
 

@@ -7,11 +7,14 @@ from numpy.typing import NDArray
 
 from forerun.spaces.schedules.contract import Keeping, PipelineSchedule, PipelineShape, Programs
 from forerun.spaces.schedules.limited import limited
-from forerun.spaces.schedules.stage_times import Floats, StageTimes, excess
+from forerun.spaces.schedules.stage_times import Floats, StageTimes, excess, total_over_stages
 
 VOCABULARY_BARRIERS = MappingProxyType({"vocab-1": (1.0, 2.0), "vocab-2": (1.0, 1.0), "interlaced": (1.5, 0.0)})
 """Factor on in-flight microbatches, and number of additional ones, by placement of the vocabulary. With a part of it on
 every stage one microbatch is added for each barrier; interlaced placement has 1.5 times as many (arXiv 2411.05288)."""
+
+_SLOWEST = 0.99
+"""Passes in relation to the longest from which stages count as slowest."""
 
 
 class OneFOneB(PipelineSchedule):
@@ -35,7 +38,8 @@ class OneFOneB(PipelineSchedule):
         # Stage s, with passes f_s and b_s, d = pp - 1 - s later stages and m microbatches:
         #   start   its first forward pass follows those of earlier stages:                  sum_(i<s) f_i
         #   fill    its first microbatch is on later stages for A = sum_(i>s) (f_i + b_i),
-        #           during which it runs the n = min(d, m - 1) forward passes it may keep:   wait max(0, A - n f_s)
+        #           during which it runs the n = min(d, m - 1) forward passes it may keep,
+        #           each after h seconds of the host (counted elsewhere):                   wait max(0, A - n (f_s + h))
         #   steady  one forward and one backward pass per microbatch, m of each in total:    m (f_s + b_s)
         #   drain   its last microbatch is also on later stages for A, during which it
         #           runs the n remaining backward passes:                                    wait max(0, A - n b_s)
@@ -57,7 +61,8 @@ class OneFOneB(PipelineSchedule):
             last_s = after + (within - skipped) * both
             deeper = pp - 1 - stages.first - skipped
             flight = np.minimum(deeper, microbatches - 1)
-            fill, drain = np.maximum(last_s - flight * forward, 0.0), np.maximum(last_s - flight * backward, 0.0)
+            fill = np.maximum(last_s - flight * (forward + stages.prepare_s), 0.0)
+            drain = np.maximum(last_s - flight * backward, 0.0)
             # Where no forward pass follows the first backward pass, the two waits are one.
             wait = np.where(microbatches > deeper + 1, fill + drain, np.maximum(fill, drain))
             waits.append(before + skipped * both + wait)
@@ -76,6 +81,12 @@ class OneFOneB(PipelineSchedule):
         if not overlap:
             return super().exposed_p2p(pp, vpp, microbatches, overlap=False)
         return np.maximum(2 * (pp - 1), 2 * (pp - 1) * microbatches / pp + 2 * (pp - 2))
+
+    def steady_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats]:
+        """Return the mean over stages, and the number of slowest ones."""
+        both = stages.forward_s + stages.backward_s
+        slow = both >= _SLOWEST * stages.pace_s
+        return total_over_stages(stages.multiplicity, both) / pp, (slow * stages.multiplicity).sum(axis=0)
 
     def spare_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """Return the excess of each end, in both directions at once."""

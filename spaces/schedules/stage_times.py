@@ -24,6 +24,14 @@ class StageTimes:
     """Stages of the run (0 in padding)."""
     first: Floats
     """Number of the run's first stage."""
+    prepare_s: float = 0.0
+    """Host time before every forward pass."""
+
+    @property
+    def pace_s(self) -> Floats:
+        """Passes of one microbatch on the slowest stage, shape S."""
+        both = np.where(self.multiplicity > 0, self.forward_s + self.backward_s, 0.0)
+        return np.asarray(both.max(axis=0))
 
     def columns(self, some: NDArray[np.intp]) -> "StageTimes":
         """Return the stages of some strategies."""
@@ -33,6 +41,7 @@ class StageTimes:
             weight_s=self.weight_s[:, some],
             multiplicity=self.multiplicity[:, some],
             first=self.first[:, some],
+            prepare_s=self.prepare_s,
         )
 
 

@@ -14,7 +14,7 @@ from forerun.spaces.schedules.contract import (
     Program,
     Programs,
 )
-from forerun.spaces.schedules.stage_times import Floats, StageTimes, sum_after, sum_before
+from forerun.spaces.schedules.stage_times import Floats, StageTimes, sum_after, sum_before, total_over_stages
 
 
 class ZBH1(PipelineSchedule):
@@ -86,6 +86,11 @@ class ZBH1(PipelineSchedule):
     ) -> Floats:
         """Return ``pp`` on every stage: weight gradients run later on later stages."""
         return pp
+
+    def steady_s(self, stages: StageTimes, pp: Floats) -> tuple[Floats, Floats]:
+        """Return the mean over stages without weight gradients, which run while replies travel."""
+        way_s = stages.forward_s + stages.backward_s - stages.weight_s
+        return total_over_stages(stages.multiplicity, way_s) / pp, np.ones_like(pp)
 
     def exposed_p2p(self, pp: Floats, vpp: Floats, microbatches: Floats, *, overlap: bool) -> Floats:
         """Return no exposed transfers in the steady state: weight gradients hide them."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,9 +13,11 @@ from forerun.search.request.request import Request
 from forerun.search.request.resolve import resolve
 from forerun.simulator import score
 from forerun.simulator.assignment.of_strategy import assign
+from forerun.simulator.core.score import fits
 from forerun.simulator.events import step_costs
 from forerun.simulator.events.step.steady import step_figures
-from forerun.spaces.strategies import Context, parse_strategy, table_of
+from forerun.simulator.score_table import ScoreTable
+from forerun.spaces.strategies import Context, Schedule, StrategyTable, parse_strategy, table_of
 
 CASES = {
     "llama3-8b": ("tp1 pp{pp} dp{dp} mbs1 vpp{vpp} {zero} schedule=interleaved split=balanced",),
@@ -50,6 +53,55 @@ def test_closed_forms_follow_the_engine(data: st.DataObject, model: str) -> None
     closed_s = float(score(context, table_of([strategy])).step_time_s[0])
 
     assert closed_s == pytest.approx(step_figures(step_costs(assign(context, strategy))).step_time_s, rel=0.03), text
+
+
+SLOW_LINKS = {
+    "bert-large": (("l40s-pcie", 4, "deepspeed"), ("l40s-pcie", 8, "megatron-lm")),
+    "llama3-8b": (("aws-p4d", 32, "megatron-lm"), ("gcp-a2-ultra", 16, "torchtitan")),
+    "gpt3-13b": (("aws-p4d", 32, "megatron-lm"), ("h100-pcie", 16, "nemo")),
+}
+"""Clusters and frameworks on which few microbatches expose replica traffic, by model.
+
+Beyond 3 % are some candidates of ZeRO 3 with one bucket, of mixtures, and 0.4 % of those with several virtual stages.
+"""
+
+
+@cache
+def candidates_of(model: str, place: int, per_gpu: int) -> tuple[Context, StrategyTable, ScoreTable]:
+    cluster, gpus, framework = SLOW_LINKS[model][place]
+    request = Request(
+        model=model, cluster=cluster, gpus=str(gpus), global_batch=gpus * per_gpu, seq_len=2048, framework=framework
+    )
+    setting = resolve(request)
+    space = setting.space()
+    table, _ = space.table(0, space.size)
+    whole = (table.column("schedule") == Schedule.ONE_F_ONE_B) & (table.column("zero") < 3)
+    table = table.take(np.flatnonzero(fits(setting.context, table) & whole))
+    return setting.context, table, score(setting.context, table)
+
+
+@settings(max_examples=tries(40))
+@given(data=st.data(), model=st.sampled_from(sorted(SLOW_LINKS)))
+def test_few_microbatches_over_slow_links(data: st.DataObject, model: str) -> None:
+    place = data.draw(st.integers(0, len(SLOW_LINKS[model]) - 1))
+    context, table, scores = candidates_of(model, place, data.draw(st.sampled_from([1, 2])))
+    row = data.draw(st.integers(0, len(table) - 1))
+    strategy = table.strategy(row)
+    events_s = step_figures(step_costs(assign(context, strategy))).step_time_s
+
+    assert float(scores.step_time_s[row]) == pytest.approx(events_s, rel=0.03), strategy
+
+
+def test_a_single_bucket_of_gradients_is_never_hidden() -> None:
+    """DeepSpeed reduces the 336 million gradients of BERT-large in one bucket of 500 million, after the last pass."""
+    request = Request(
+        model="bert-large", cluster="l40s-pcie", gpus="4", global_batch=64, seq_len=512, framework="deepspeed"
+    )
+    context, strategy = resolve(request).context, parse_strategy("dp4 mbs4")
+    costs = step_costs(assign(context, strategy))
+    assert costs.stages[0].buckets == 1
+    exposed_s = float(score(context, table_of([strategy])).time_s["data"][0])
+    assert exposed_s == pytest.approx(costs.stages[0].reduce_s)
 
 
 @pytest.mark.parametrize(

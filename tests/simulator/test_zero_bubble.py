@@ -57,7 +57,8 @@ def closed(schedule: Schedule, pp: int, count: int, chunks: list[Times]) -> floa
             )[0]
         )
     stages = StageTimes(forward_s=f, backward_s=i + w, weight_s=w, multiplicity=one, first=first)
-    return float(pipeline_time(stages, *numbers, overlap=True, least_s=np.array([least_s])).total_s[0])
+    paths = np.array([[least_s]]), np.zeros((1, 1))
+    return float(pipeline_time(stages, *numbers, overlap=True, paths=paths).total_s[0])
 
 
 @settings(max_examples=tries(60))

@@ -23,10 +23,9 @@ from forerun.simulator.events.step.disturb import Draws
 from forerun.simulator.events.step.hand_over import Collectives, HandOver
 from forerun.simulator.events.step.host_copies import HostCopies, PassTraffic, host_traffic, stage_tag
 from forerun.simulator.events.step.stage_order import LAST_PASSES, StageOrder
+from forerun.simulator.replicas.buffers import MOST_SEGMENTS
 from forerun.spaces.schedules import Action, Pass
 
-MOST_SEGMENTS = 32
-"""Limit of segments of one pass: frameworks have one per layer or bucket; with fewer, the last one is exposed."""
 PREFETCH = 2
 """Segments by which a sharded parameter's gather may precede its use (Proteus prefetches two operators ahead)."""
 
@@ -202,7 +201,7 @@ class DeviceWriter:
             if needed:
                 gathered_s = cost.gather_s * share
             if reduced_s or gathered_s:
-                flows.append(PassTraffic(zero, cost.buckets, reduced_s, gathered_s))
+                flows.append(PassTraffic(zero, max(round(cost.buckets * share), 1), reduced_s, gathered_s))
         if self.costs.stays_whole:
             (self.whole.discard if kind == Pass.FORWARD else self.whole.add)(chunk)
         return flows
