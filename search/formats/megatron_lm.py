@@ -167,7 +167,7 @@ def _of_section(source: LaunchFile, section: str) -> Stated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class MegatronVariant:
     """Megatron-LM, or software that extends its arguments.
 
     Its own harmless arguments are under ``name`` in ``data/harmless.yaml``.
@@ -256,5 +256,5 @@ def _commands(commands: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
 
 
 MARK = "--(tensor|pipeline)[-_]model[-_]parallel[-_]size|--num[-_]layers|pretrain_(gpt|hybrid|mamba)"
-LAUNCHER = Variant(name=NAME, version=VERSION, title="Megatron-LM", marks=[{"has": MARK}]).launcher
+LAUNCHER = MegatronVariant(name=NAME, version=VERSION, title="Megatron-LM", marks=[{"has": MARK}]).launcher
 FORMAT = format_of(LAUNCHER, main=LAUNCH, limits=LIMITS, write=write, packs="--" + PACKED.replace("_", "[-_]"))

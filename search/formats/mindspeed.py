@@ -18,7 +18,7 @@ from forerun.search.formats.limits import (
     when,
 )
 from forerun.search.formats.limits_of_models import decoders_only
-from forerun.search.formats.megatron_lm import TRAINING, Variant, flags
+from forerun.search.formats.megatron_lm import TRAINING, MegatronVariant, flags
 from forerun.search.formats.megatron_read import BATCH_KEYS
 from forerun.search.formats.megatron_write import PRECISION, model_arguments, model_remarks, parallel_arguments
 from forerun.search.formats.software import exports, flags_of
@@ -33,7 +33,7 @@ MARK = "ASCEND|NPUS?_PER_NODE|mindspeed|--use-ascend|--reuse-fp32-param|ascend-t
 ULYSSES = "context_parallel_algo={value}: where it exchanges heads (Ulysses), read as cp all the same"
 
 
-LAUNCHER = Variant(
+LAUNCHER = MegatronVariant(
     title="MindSpeed",
     marks=[{"in": "script", "has": MARK}],
     name=NAME,

@@ -72,7 +72,7 @@ class Replicated:
 
 
 @dataclass(slots=True)
-class Traffic:
+class ReplicaTraffic:
     """Seconds of replica traffic, [N]: exposed (``exposed_s``), and during passes (``beside_s``), which it slows."""
 
     exposed_s: Floats
@@ -129,13 +129,13 @@ def replicated(
     )
 
 
-def replica_traffic(these: Replicated, idle_s: Floats) -> Traffic:
+def replica_traffic(these: Replicated, idle_s: Floats) -> ReplicaTraffic:
     """Compute the replica traffic of a step: gradient reduction and parameter gathers."""
     slowest_s = these.pipelines.time.busy_s[these.key] / these.microbatches + these.wait_s
     pace_s = np.where(these.share < 1, slowest_s, these.forward_s + these.backward_s)
     reduce_hides_s, beside_s = _hidden_reduction(these, pace_s)
     gather_hides_s, gather_beside_s = _hidden_gather(these, pace_s, idle_s, reduce_hides_s)
-    traffic = Traffic(_exposed_reduction_s(these, reduce_hides_s, beside_s), beside_s)
+    traffic = ReplicaTraffic(_exposed_reduction_s(these, reduce_hides_s, beside_s), beside_s)
     gather_exposed_s = these.gather_s - gather_hides_s
     _expose_largest(these, traffic.exposed_s, gather_exposed_s)
     _reduce_every_round(these, traffic)
@@ -147,7 +147,7 @@ def replica_traffic(these: Replicated, idle_s: Floats) -> Traffic:
     traffic.exposed_s += gather_exposed_s
     traffic.beside_s += gather_beside_s
     _gather_every_microbatch(these, traffic, each_s)
-    return Traffic(traffic.exposed_s + once_s, traffic.beside_s + once_beside_s)
+    return ReplicaTraffic(traffic.exposed_s + once_s, traffic.beside_s + once_beside_s)
 
 
 def _expose_largest(these: Replicated, reduce_exposed_s: Floats, gather_exposed_s: Floats) -> None:
@@ -231,7 +231,7 @@ def _shared_port_s(these: Replicated, traffic_s: Floats) -> Floats:
     return np.asarray(crossings * np.minimum(these.shared_s, np.maximum(left_s, 0.0)))
 
 
-def _reduce_every_round(these: Replicated, traffic: Traffic) -> None:
+def _reduce_every_round(these: Replicated, traffic: ReplicaTraffic) -> None:
     """Add the reductions of frameworks that reduce after every round of virtual stages."""
     # Every round but the last is followed by passes of an entire round, which hide its reductions.
     if these.context.framework.gradient_sync != "round":
@@ -244,7 +244,7 @@ def _reduce_every_round(these: Replicated, traffic: Traffic) -> None:
     traffic.beside_s += (turns - 1) * hides_s
 
 
-def _reduce_every_microbatch(these: Replicated, traffic: Traffic, each_s: Floats) -> None:
+def _reduce_every_microbatch(these: Replicated, traffic: ReplicaTraffic, each_s: Floats) -> None:
     """Set the traffic of ZeRO-2 with a reduction after every microbatch."""
     whole, looped = these.interleaved(these.each & (these.zero == 2))
     if len(whole):
@@ -255,7 +255,7 @@ def _reduce_every_microbatch(these: Replicated, traffic: Traffic, each_s: Floats
         traffic.put(looped, _looped_s(these, looped, each_s, None))
 
 
-def _gather_every_microbatch(these: Replicated, traffic: Traffic, each_s: Floats) -> None:
+def _gather_every_microbatch(these: Replicated, traffic: ReplicaTraffic, each_s: Floats) -> None:
     """Set the traffic of ZeRO-3, whose parameters are gathered for every pass."""
     whole, looped = these.interleaved(these.zero == 3)
     if len(whole):

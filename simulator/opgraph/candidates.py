@@ -11,7 +11,7 @@ from forerun.spaces.opgraph.split import Mode, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class SplitCandidates:
     """Splits of N rows, as floats for later products. ``batch_N``: the global batch."""
 
     splits: tuple[Split, ...]
@@ -37,7 +37,7 @@ class Candidates:
         """Samples of one segment of one replica."""
         return self.batch_N / self.replicas_N / self.segments_N
 
-    def take(self, rows: NDArray[np.intp]) -> "Candidates":
+    def take(self, rows: NDArray[np.intp]) -> "SplitCandidates":
         """Return some rows, in the order given."""
         columns = {field.name: getattr(self, field.name)[rows] for field in fields(self) if field.name != "splits"}
         return replace(self, splits=tuple(self.splits[row] for row in rows), **columns)
@@ -53,13 +53,13 @@ class Candidates:
         return np.asarray(self.mode_N == mode)
 
 
-def candidates_of(splits: Sequence[Split], batches: Sequence[int]) -> Candidates:
+def candidates_of(splits: Sequence[Split], batches: Sequence[int]) -> SplitCandidates:
     """Return ``splits``, each with its global batch, as arrays."""
 
     def column(values: list[float]) -> Floats:
         return np.array(values, dtype=np.float64)
 
-    return Candidates(
+    return SplitCandidates(
         splits=tuple(splits),
         mode_N=np.array([int(split.mode) for split in splits], dtype=np.int64),
         replicas_N=column([split.replicas for split in splits]),

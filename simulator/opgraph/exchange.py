@@ -7,7 +7,7 @@ import numpy as np
 
 from forerun.simulator.costs import Collective, collective_time_s
 from forerun.simulator.layouts.price import sent_s
-from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.candidates import SplitCandidates
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.dealing import fullest_tables
 from forerun.simulator.opgraph.groups import halo_ways, padded_grid, part_strides, per_shape
@@ -36,7 +36,7 @@ class Exchange:
     pieces_N: Floats
 
 
-def tails(context: GraphContext, candidates: Candidates) -> Floats:
+def tails(context: GraphContext, candidates: SplitCandidates) -> Floats:
     """Index of the first operator without a spatial split, per row; the number of operators in other modes."""
     count = float(len(context.model.operators))
     tail_of: dict[tuple[int, ...], float] = {}
@@ -49,7 +49,7 @@ def tails(context: GraphContext, candidates: Candidates) -> Floats:
     return starts
 
 
-def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> Exchange:
+def exchanges(context: GraphContext, candidates: SplitCandidates, tail_N: Floats) -> Exchange:
     """Return the communication of every row; ``tail_N``: operator at which a spatial split is gathered."""
     zeros = np.zeros(len(candidates))
     halo, collective, tail, calls, pieces = (zeros.copy() for _ in range(5))
@@ -96,7 +96,9 @@ def exchanges(context: GraphContext, candidates: Candidates, tail_N: Floats) -> 
     )
 
 
-def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
+def _halo_s(
+    context: GraphContext, c: SplitCandidates, tail_N: Floats, rows: np.ndarray
+) -> tuple[Floats, Floats, Floats]:
     """Exchange of pixel rows with both neighbours: of the input before a pass and of its gradient after it.
 
     For the device that sends most, one message after the other. Returns seconds, seconds of the backward pass by
@@ -115,7 +117,7 @@ def _halo_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarr
     return seconds, backward_RL, added(np.where(one_RU > 0, directions_U * times_RU, 0.0))
 
 
-def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
+def _neighbours_s(context: GraphContext, c: SplitCandidates, rows: np.ndarray) -> Floats:
     """Seconds in which the busiest device sends to its neighbours for each distinct operator, of shape [rows, U]."""
     layers, cluster, staged = context.layers, context.cluster, context.profile.staged_bytes_per_s
     windows = np.flatnonzero(layers.halo_UA.any(axis=1))
@@ -144,7 +146,7 @@ def _neighbours_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
     return seconds
 
 
-def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
+def _border_bytes(context: GraphContext, c: SplitCandidates, rows: np.ndarray) -> Floats:
     """Bytes of the pixel rows at one border along every axis, of shape [rows, AXES, U]."""
     layers, grid = context.layers, c.grid_NA[rows]
     own_RUA = np.ceil(layers.input_UA / grid[:, None, :])
@@ -156,7 +158,7 @@ def _border_bytes(context: GraphContext, c: Candidates, rows: np.ndarray) -> Flo
     return np.asarray(np.stack(sizes, axis=1) * (c.local_N[rows] * context.width)[:, None, None], dtype=np.float64)
 
 
-def _tail_s(context: GraphContext, c: Candidates, tail_N: Floats, rows: np.ndarray) -> Floats:
+def _tail_s(context: GraphContext, c: SplitCandidates, tail_N: Floats, rows: np.ndarray) -> Floats:
     """Seconds to gather the input of the tail, which runs in full on every device."""
     # Devices store only their parts: inputs of a convolution are gathered again for its backward pass.
     starts, which = np.unique(tail_N[rows].astype(np.int64), return_inverse=True)
@@ -189,7 +191,9 @@ def _tail_reads(model: GraphModel, start: int) -> tuple[tuple[float, bool], ...]
     return tuple((size[name], name in repeated) for name in read)
 
 
-def _product_s(context: GraphContext, c: Candidates, mode: Mode, rows: np.ndarray) -> tuple[Floats, Floats, Floats]:
+def _product_s(
+    context: GraphContext, c: SplitCandidates, mode: Mode, rows: np.ndarray
+) -> tuple[Floats, Floats, Floats]:
     """Return seconds forward, backward by operator, and calls."""
     # Filter split: outputs gathered, input gradients summed. Channel split: outputs summed, input gradients gathered.
     layers, parts = context.layers, c.parts_N[rows, None]
@@ -251,7 +255,7 @@ def _mixed_borders(model: GraphModel) -> tuple[list[int], list[int]]:
 
 
 def _mixed_s(
-    context: GraphContext, c: Candidates, rows: np.ndarray, inputs: list[int], outputs: list[int]
+    context: GraphContext, c: SplitCandidates, rows: np.ndarray, inputs: list[int], outputs: list[int]
 ) -> tuple[Floats, Floats]:
     """Seconds forward and backward of each linear layer that reads another, split by filter over all replicas."""
     # Samples are split, so inputs are gathered for each pass and their gradients scattered; the output of the run is
@@ -268,7 +272,7 @@ def _mixed_s(
     return gathered + each, gathered + scattered + each
 
 
-def _table_s(context: GraphContext, c: Candidates, rows: np.ndarray) -> Floats:
+def _table_s(context: GraphContext, c: SplitCandidates, rows: np.ndarray) -> Floats:
     """Seconds per direction of the exchange of looked-up rows between devices of tables and devices of samples."""
     # All wait for the device with most tables, which sends the rows of every sample.
     replicas = c.replicas_N[rows]

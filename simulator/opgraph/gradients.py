@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.candidates import SplitCandidates
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.groups import halo_ways, padded_grid, part_strides, per_shape, replica_strides
 from forerun.simulator.opgraph.layers import Floats, added
@@ -45,7 +45,7 @@ class ReplicaMessages:
         return ReplicaMessages(buckets=buckets, backward_N=backward, moved_N=moved, bytes_N=size)
 
 
-def replica_messages(context: GraphContext, c: Candidates, passes_NL: Floats, moved_NL: Floats) -> ReplicaMessages:
+def replica_messages(context: GraphContext, c: SplitCandidates, passes_NL: Floats, moved_NL: Floats) -> ReplicaMessages:
     """Return the gradients of every row's replica.
 
     ``passes_NL``, ``moved_NL``: seconds of the backward pass, by operator: computation of a device, and exchange
@@ -73,7 +73,7 @@ class Gradients:
     straggler_wait_s: Floats
 
 
-def gradients(context: GraphContext, c: Candidates, replica: ReplicaMessages, busy_N: Floats) -> Gradients:
+def gradients(context: GraphContext, c: SplitCandidates, replica: ReplicaMessages, busy_N: Floats) -> Gradients:
     """Return the exchange of the gradients of every row's replicas; ``busy_N``: all computation of a step."""
     profile, messages = context.profile, replica.buckets
     spatial = c.is_mode(Mode.SPATIAL)
@@ -157,7 +157,7 @@ def hidden_exchange_s(
     return exchange_s, profile.overlap * shown + (1.0 - profile.overlap) * exchange_s
 
 
-def exchanged_bytes(context: GraphContext, c: Candidates) -> Floats:
+def exchanged_bytes(context: GraphContext, c: SplitCandidates) -> Floats:
     """Return the exchanged bytes of every operator's gradient between replicas, of shape [N, L]."""
     model, layers = context.model, context.layers
     every = layers.per_operator("parameters")

@@ -12,7 +12,7 @@ import numpy as np
 
 from forerun.simulator.costs.collectives.groups import strides_of
 from forerun.simulator.layouts.price import crossing_senders
-from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.candidates import SplitCandidates
 from forerun.simulator.opgraph.layers import AXES, Floats
 from forerun.spaces.clusters.cluster import Level
 from forerun.spaces.opgraph.split import Split
@@ -21,17 +21,17 @@ Ways = tuple[tuple[tuple[int, float], tuple[int, ...]], ...]
 """Messages of one device to its neighbours: by distance and share of its link, their number along every axis."""
 
 
-def part_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
+def part_strides(levels: tuple[Level, ...], c: SplitCandidates) -> Floats:
     """Return the spacing of the parts of one replica, for the cost of its collectives, per row."""
     return per_shape(c, lambda replicas, parts: _part_stride(levels, distinct_replicas(levels, replicas, parts), parts))
 
 
-def replica_strides(levels: tuple[Level, ...], c: Candidates) -> Floats:
+def replica_strides(levels: tuple[Level, ...], c: SplitCandidates) -> Floats:
     """Return the spacing of the devices with one part in all replicas, per row."""
     return per_shape(c, lambda replicas, parts: max(stage_strides(levels, replicas, parts)))
 
 
-def per_shape(c: Candidates, value: Callable[[int, int], float]) -> Floats:
+def per_shape(c: SplitCandidates, value: Callable[[int, int], float]) -> Floats:
     """Return a value of every row's replicas and parts, computed once per pair."""
     shapes = np.stack([c.replicas_N, c.parts_N], axis=1).astype(np.int64)
     distinct, which = np.unique(shapes, axis=0, return_inverse=True)

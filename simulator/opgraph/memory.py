@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.opgraph.candidates import Candidates, candidates_of
+from forerun.simulator.opgraph.candidates import SplitCandidates, candidates_of
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.footprint import SplitFootprint, split_footprint
 from forerun.simulator.opgraph.layers import Floats
@@ -38,7 +38,7 @@ class Held:
         return Held(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def held_by(context: GraphContext, c: Candidates) -> Held:
+def held_by(context: GraphContext, c: SplitCandidates) -> Held:
     """Return the memory of the fullest device of every row; none is a pipeline."""
     known: dict[tuple[object, ...], SplitFootprint] = {}
     rows: list[SplitFootprint] = []
@@ -69,7 +69,7 @@ RESERVE_BYTES = 0.8 * 2.0**30
 data-centre parts, as for transformers."""
 
 
-def graph_memory(context: GraphContext, c: Candidates, held: Held) -> dict[str, Floats]:
+def graph_memory(context: GraphContext, c: SplitCandidates, held: Held) -> dict[str, Floats]:
     """Return the bytes of every row on its fullest device, by part."""
     pipeline = c.is_mode(Mode.PIPELINE)
     # In a pipeline all segments are in flight before the first backward pass.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.opgraph.candidates import Candidates, candidates_of
+from forerun.simulator.opgraph.candidates import SplitCandidates, candidates_of
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GraphContext, own_input_s, stored_input_s
 from forerun.simulator.opgraph.dealing import fullest_tables
@@ -74,7 +74,7 @@ def score_splits(context: GraphContext, splits: Sequence[Split], batches: Sequen
     return scores
 
 
-def _pipelines(context: GraphContext, c: Candidates) -> SplitScores:
+def _pipelines(context: GraphContext, c: SplitCandidates) -> SplitScores:
     """Score pipelines of whole layers."""
     stages = pipeline_stages(context, c)
     phases = {
@@ -90,7 +90,7 @@ def _pipelines(context: GraphContext, c: Candidates) -> SplitScores:
     return _scores(context, c, phases, stages.fullest, (stages.exchange_s, np.zeros(len(c)), device_s, host_s))
 
 
-def _replicated(context: GraphContext, c: Candidates) -> SplitScores:
+def _replicated(context: GraphContext, c: SplitCandidates) -> SplitScores:
     """Score splits whose devices all compute the same operators."""
     first, which = _replicas_of(context, c)
     one = c.take(first)
@@ -120,7 +120,7 @@ def _replicated(context: GraphContext, c: Candidates) -> SplitScores:
     )
 
 
-def _replicas_of(context: GraphContext, c: Candidates) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _replicas_of(context: GraphContext, c: SplitCandidates) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first row of every distinct replica, and the replica of every row."""
     # Replicas beyond those whose positions on the links repeat change only the exchange of gradients.
     replicas = np.where(
@@ -131,7 +131,7 @@ def _replicas_of(context: GraphContext, c: Candidates) -> tuple[NDArray[np.intp]
 
 
 def _scores(
-    context: GraphContext, c: Candidates, phases: Mapping[str, Floats], held: Held, seconds: Sequence[Floats]
+    context: GraphContext, c: SplitCandidates, phases: Mapping[str, Floats], held: Held, seconds: Sequence[Floats]
 ) -> SplitScores:
     """Return scores of rows with all ``phases`` but loading.
 
@@ -170,7 +170,7 @@ def split_scores(
     )
 
 
-def _device_s(context: GraphContext, c: Candidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
+def _device_s(context: GraphContext, c: SplitCandidates, tail: Floats) -> tuple[Floats, Floats, Floats]:
     """Device seconds forward and backward of every operator for one segment, and seconds per step that all parts
     repeat.
     """
@@ -224,7 +224,7 @@ def _is_stored(context: GraphContext, devices: int) -> NDArray[np.bool_]:
     return np.array([operator.name in names for operator in context.model.operators])
 
 
-def _loading_s(context: GraphContext, c: Candidates) -> Floats:
+def _loading_s(context: GraphContext, c: SplitCandidates) -> Floats:
     """Seconds to load the samples of a step onto the devices, during the preceding step."""
     parts = np.where(c.is_mode(Mode.SPATIAL), c.parts_N, 1.0)
     host_s = own_input_s(context, c.batch_N / c.replicas_N / parts)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.candidates import SplitCandidates
 from forerun.simulator.opgraph.context import GraphContext
 from forerun.simulator.opgraph.groups import distinct_replicas, per_shape
 from forerun.simulator.opgraph.layers import Floats
@@ -122,7 +122,7 @@ class Sends:
         return replace(self, total_PS=np.zeros_like(self.total_PS), behind_E=self.free_E)
 
 
-def sends_of(context: GraphContext, c: Candidates, messages: StageMessages, cut_P: Ints) -> Sends:
+def sends_of(context: GraphContext, c: SplitCandidates, messages: StageMessages, cut_P: Ints) -> Sends:
     """Return the messages of pipelines; a stage sends messages in sequence, as they become ready.
 
     ``cut_P``: cut of each pipeline.

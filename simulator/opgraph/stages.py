@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.simulator.opgraph.candidates import Candidates
+from forerun.simulator.opgraph.candidates import SplitCandidates
 from forerun.simulator.opgraph.compute import Local
 from forerun.simulator.opgraph.context import GRADIENT_BYTES, GraphContext
 from forerun.simulator.opgraph.gradients import exchanged_bytes, hidden_exchange_s, wire_s
@@ -56,7 +56,7 @@ def _passes(context: GraphContext, batch_K: Floats) -> tuple[Floats, Floats]:
     return times.forward_KU[:, kinds], times.backward_KU[:, kinds]
 
 
-def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
+def pipeline_stages(context: GraphContext, c: SplitCandidates) -> Stages:
     """Return the costs of the stages of pipelines, cut by ``split_starts``."""
     profile, count = context.profile, c.segments_N
     costs, cut_P = _distinct_costs(context, c)
@@ -99,7 +99,7 @@ def pipeline_stages(context: GraphContext, c: Candidates) -> Stages:
     )
 
 
-def _fullest(context: GraphContext, c: Candidates, held_PS: Sequence[Floats]) -> Held:
+def _fullest(context: GraphContext, c: SplitCandidates, held_PS: Sequence[Floats]) -> Held:
     """Return the sizes of the fullest stage of every pipeline."""
     dense, tables, rows, kept, beyond = held_PS
     rows = np.where(c.replicas_N[:, None] > 1, rows, 0.0)
@@ -111,13 +111,13 @@ def _fullest(context: GraphContext, c: Candidates, held_PS: Sequence[Floats]) ->
     return Held(*(values[place] for values in (dense, tables, rows, kept, beyond)))
 
 
-def cuts_of(context: GraphContext, c: Candidates) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def cuts_of(context: GraphContext, c: SplitCandidates) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first row of every distinct cut of pipelines, and the cut of every row."""
     # Exchanged rows of tables grow with the global batch, all other sizes with the segment.
     return c.distinct(c.local_N, c.parts_N, c.batch_N * bool(context.model.tables))
 
 
-def _distinct_costs(context: GraphContext, c: Candidates) -> tuple[StageCosts, np.ndarray]:
+def _distinct_costs(context: GraphContext, c: SplitCandidates) -> tuple[StageCosts, np.ndarray]:
     """Return the costs of the distinct cuts of pipelines, and each pipeline's index into them."""
     first, cut_P = cuts_of(context, c)
     distinct = c.take(first)
@@ -126,7 +126,7 @@ def _distinct_costs(context: GraphContext, c: Candidates) -> tuple[StageCosts, n
 
 
 def _exchanges(
-    context: GraphContext, c: Candidates, costs: StageCosts, cut_P: np.ndarray, hiding_PS: Floats, done_PS: Floats
+    context: GraphContext, c: SplitCandidates, costs: StageCosts, cut_P: np.ndarray, hiding_PS: Floats, done_PS: Floats
 ) -> tuple[Floats, Floats]:
     """Return the seconds of every stage's exchange, and its exposed part, of shape [P, S].
 
