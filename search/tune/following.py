@@ -129,13 +129,14 @@ class Follower:
         steps = () if report is None else report.step_times_s
         counted = 0 if report is None else len(steps) - report.skipped
         verdict, text = self._judged(status, counted)
+        started = _changed(self.state.folder / STARTED)  # None: the user put the log there
         counts = counted >= self._enough and verdict in ("ok", "stopped")
         return RunResult(
             status=verdict,
             step_s=report.step_s if report is not None and counts else None,
             peak_gib=None if report is None or report.peak_bytes is None else report.peak_bytes / GIB,
             steps=len(steps),
-            start_s=None if self._first is None or self._began is None else max(0.0, self._first - self._began),
+            start_s=None if self._first is None or started is None else max(0.0, self._first - started),
             seconds=self._seconds(),
             text=line(text),
         )
@@ -147,7 +148,7 @@ class Follower:
         well = self._done or status.exit_code == 0 or (status.exit_code is None and outcome == "ok")
         if outcome == "oom" and not (self._done and status.exit_code == 0):
             return "oom", evidence
-        if self.state.verdict is not None:
+        if self.state.verdict is not None and not self._done:
             return self.state.verdict
         if counted >= self._enough and well:
             return "ok", f"{counted} steps after the warm-up"
@@ -224,9 +225,9 @@ class Follower:
             self._error = changed
 
     def _seconds(self) -> float:
-        """Return the wall time of the run."""
-        if self._began is None:
-            return 0.0
+        """Return the wall time of the run; of a log that the user put there, the time of its steps."""
+        if self._began is None or not (self.state.folder / STARTED).exists():
+            return 0.0 if self.report is None else math.fsum(self.report.step_times_s)
         ended = _changed(self.state.folder / EXIT_CODE) or self.clock()
         if self.state.verdict is None and not (self.state.folder / EXIT_CODE).exists():
             ended = _changed(self.state.log) or ended  # killed while no driver ran

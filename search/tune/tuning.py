@@ -51,6 +51,7 @@ def tune(
     KeyboardInterrupt
         Interrupted, after running runs were ended or left running.
     """
+    read_log("", pattern=tuning.log_pattern)  # a wrong pattern ends here, not after a launch
     baseline_s = _baseline_s(tuning)
     if tuning.format_name is not None:
         format_named(tuning.format_name)

@@ -437,6 +437,8 @@ def test_a_command_of_the_user_starts_runs_without_its_secrets_in_files(
         ("--launcher dry --until yesterday", "--until is written like"),
         ("--launcher dry --trainer nothing.py", "is not a file"),
         ("--launcher dry --set tp=3", "tp"),
+        ("--launcher local --log-pattern (", "is not a regular expression"),
+        ("--launcher local --log-pattern took", "needs a group"),
     ],
 )
 def test_bad_requests_end_before_anything_is_written(
@@ -479,3 +481,35 @@ def test_a_long_log_is_read_from_time_to_time_and_at_its_end(tmp_path: Path) -> 
         result = follower.look()
     assert len(reads) == 2
     assert result is not None and result.steps == 4
+
+
+@pytest.mark.parametrize("steps", [20, 19])
+def test_a_log_with_all_steps_is_a_measurement_even_if_the_user_interrupts(steps: int, tmp_path: Path) -> None:
+    from forerun.search.formats.logs import read_log
+    from forerun.search.tune.following import Follower
+    from forerun.search.tune.launchers.dry import DryLauncher
+    from forerun.search.tune.run import RunStatus
+
+    facts = dict.fromkeys(TuningRun.__dataclass_fields__, 1) | {"steps": 20, "expected_s": 1.0, "limit_s": 600.0}
+    state = RunState(run=TuningRun.from_record(facts), folder=tmp_path)
+
+    def end(ended: RunState, status: RunStatus, text: str) -> None:
+        ended.verdict = (status, text)
+
+    lines = [f" iteration {step}/20 | elapsed time per iteration (ms): 1000.0 |" for step in range(1, steps + 1)]
+    state.log.write_text("\n".join(lines))
+    follower = Follower(
+        state=state,
+        launcher=DryLauncher(),
+        read=read_log,
+        patience=Patience(),
+        first_step_s=60.0,
+        before_ending=end,
+        on_steps=lambda *_: "",
+    )
+    assert follower.look() is None
+    result = follower.end("interrupted", "ended by the user")
+    assert result.status == ("ok" if steps == 20 else "interrupted")
+    assert result.measured == (steps == 20)
+    assert result.start_s is None  # nobody has seen the start of a run whose log was put there
+    assert result.seconds == pytest.approx(steps)

@@ -44,12 +44,12 @@ class SlurmLauncher(RunLauncher):
         self._timed = timed
 
     def check(self) -> None:
-        """Check that Slurm's programs are installed.
+        """Check that Slurm's programs are installed and that its queue answers.
 
         Raises
         ------
         RequestError
-            A program is missing.
+            A program is missing, or the queue does not answer.
         """
         missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
         if missing:
@@ -57,6 +57,7 @@ class SlurmLauncher(RunLauncher):
                 f"--launcher slurm needs {' and '.join(missing)}, which is not here; run it on a login node, "
                 "or use --launcher dry"
             )
+        _queue("--me")
 
     def place(self) -> str:
         """Describe the place of launches."""
@@ -86,11 +87,8 @@ class SlurmLauncher(RunLauncher):
     def start(self, state: RunState) -> str:
         """Submit the batch file, unless a job with its name is queued or has begun."""
         name = unique_name(state)
-        queued = _slurm(["squeue", "--noheader", f"--name={name}", "--format=%i"])
-        if queued.returncode != 0:
-            raise RequestError(f"squeue does not answer: {_line(queued.stderr)}")
-        if queued.stdout.split():
-            return queued.stdout.split()[0]
+        if queued := _queue(f"--name={name}"):
+            return queued[0]
         if (state.folder / STARTED).exists():
             return GONE
         time_limit = [] if self._timed else [f"--time={math.ceil(state.run.limit_s / 60) + 1}"]
@@ -132,6 +130,20 @@ class SlurmLauncher(RunLauncher):
         """Return the final state of a job from Slurm's accounting."""
         done = _slurm(["sacct", "--noheader", "--allocations", f"--jobs={state.handle}", "--format=State,ExitCode"])
         return " ".join(done.stdout.split()) or f"nothing of job {state.handle}; see {state.folder / OUTPUT}"
+
+
+def _queue(selection: str) -> list[str]:
+    """Return the numbers of queued jobs.
+
+    Raises
+    ------
+    RequestError
+        The queue does not answer.
+    """
+    done = _slurm(["squeue", "--noheader", selection, "--format=%i"])
+    if done.returncode != 0:
+        raise RequestError(f"squeue does not answer: {_line(done.stderr)}")
+    return done.stdout.split()
 
 
 def _slurm(words: list[str]) -> "subprocess.CompletedProcess[str]":
