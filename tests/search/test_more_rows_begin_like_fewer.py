@@ -102,23 +102,22 @@ NARROW: dict[str, Any] = {
 """The third row by preferences of practice is faster and safer than the first, so that it leads the leaderboard."""
 
 
-@pytest.mark.parametrize("all_variants", [False, True])
+@pytest.mark.parametrize("all_variants", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_where_a_later_row_is_faster_and_safer_than_the_first(all_variants: bool) -> None:
     most = search_request(Request(**NARROW, all_variants=all_variants, top=20)).rows
     assert all_variants or (most[0].step_time_s < most[1].step_time_s and most[0].oom_risk < most[1].oom_risk)
-    for top in (1, 2, 10, 11):
+    for top in (1, 11):
         assert names(search_request(Request(**NARROW, all_variants=all_variants, top=top))) == names(most)[:top]
 
 
 def test_over_several_precisions() -> None:
     fields = {**NARROW, "cluster": "dgx-h100"}
-    most, *fewer = (
+    most, fewer = (
         search_precisions(settings_by_precision(Request(**fields, top=top), ("bf16", "fp8")), search_request)
-        for top in (12, 1, 2, 10)
+        for top in (11, 2)
     )
-    for board in fewer:
-        assert names(board) == names(most)[: len(board.rows)]
-        assert board.request["top"] == len(board.rows)
+    assert names(fewer) == names(most)[:2]
+    assert fewer.request["top"] == 2
 
 
 @pytest.mark.parametrize("model,gpus", [("qwen3-0.6b", "2"), ("qwen3-1.7b", "4")])
