@@ -1,3 +1,3 @@
 """The version of the package, read by ``pyproject.toml``; installed metadata would be slower to read."""
 
-VERSION = "0.5.0"
+VERSION = "0.6.0"
