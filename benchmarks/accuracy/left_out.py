@@ -37,10 +37,8 @@ GPU_BINS, BUSY_BINS, PEAK_BINS = 2.0, 5.0, 1.0
 """Doublings of devices that share a cell; cells of the computing share; doublings of predicted peaks."""
 FURTHEST = 1.0
 """Errors count as no larger than this logarithm: beyond, another job was measured."""
-NORMAL_MEAN = 0.7979
-"""Mean absolute value of a standard normal variable."""
-MOST_MISSED = 4.0
-"""Errors over expected ones count as no more than this."""
+NORMAL_ROOT = 0.8222
+"""Mean root of the absolute value of a standard normal variable: 2 ** 0.25 gamma(0.75) / sqrt(pi)."""
 Groups = NDArray[np.int64]
 
 
@@ -236,8 +234,8 @@ def believed(sample: Sample, sizes: Variances) -> Believed:
         alike=likeness(sample.shared) * np.sqrt(sample.rows), missed=np.ones(len(alone)),
     )  # fmt: skip
     middle, deviation = shifted(*_others_say(known, situations(sample)[0]))
-    missed = np.abs(sample.error - middle[sample.cell]) / deviation[sample.cell] / NORMAL_MEAN
-    return replace(known, missed=np.minimum(_means(missed, sample.cell), MOST_MISSED))
+    missed = np.sqrt(np.abs(sample.error - middle[sample.cell]) / deviation[sample.cell]) / NORMAL_ROOT
+    return replace(known, missed=_means(missed, sample.cell))
 
 
 def left_out(known: Believed, situation: Situation) -> tuple[Floats, Floats]:

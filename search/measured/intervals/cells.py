@@ -111,7 +111,8 @@ class Points:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals:
     """Errors of C cells: ``log_ratio`` is the median logarithm of measured over predicted, ``rows`` the number of runs,
-    and ``missed`` the mean error of the runs with their group left out, over the error expected from the variances.
+    and ``missed`` the mean root of the error of the runs with their group left out, over the root expected from the
+    variances.
     """
 
     points: Points

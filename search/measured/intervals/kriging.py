@@ -158,8 +158,11 @@ def expected(errors: KnownErrors, asked: Points) -> tuple[Floats, Floats]:
 
 
 def rescaling(weight: Floats, missed: Floats, sizes: Variances) -> Floats:
-    """Return the factor on the width of N predictions, from the errors of C cells that count by ``weight`` (N x C)."""
-    return np.asarray((sizes.prior + weight @ missed) / (sizes.prior + weight.sum(axis=1)))
+    """Return the factor on the width of N predictions, from the errors of C cells that count by ``weight`` (N x C).
+
+    ``missed`` has roots of errors, so that the few runs of a table that are far off hardly widen all others.
+    """
+    return np.asarray(((sizes.prior + weight @ missed) / (sizes.prior + weight.sum(axis=1))) ** 2)
 
 
 def error_interval(
