@@ -58,7 +58,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture
 def browser(started: Browser, page: Path) -> Browser:
     started.width(1440)
-    started.call(f"{started.session}/url", {"url": page.as_uri()})
+    started.open(page.as_uri())
     return started
 
 

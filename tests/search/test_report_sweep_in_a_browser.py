@@ -51,8 +51,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def opened(browser: Browser, page: Path, *, width: int = 1440, anchor: str = "") -> Browser:
     browser.width(width)
-    browser.call(f"{browser.session}/url", {"url": "about:blank"})
-    browser.call(f"{browser.session}/url", {"url": page.as_uri() + anchor})
+    browser.open("about:blank")
+    browser.open(page.as_uri() + anchor)
     return browser
 
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,12 @@ class Browser:
             with error:  # the driver's own words; an answer left open would fail a later test
                 reason = json.load(error)["value"]["message"]
         raise RuntimeError(reason)
+
+    def open(self, address: str) -> None:
+        """Load a page anew, and wait until it has replaced the present one: a busy driver answers before that."""
+        self.run("window.left = true")
+        self.call(f"{self.session}/url", {"url": address})
+        _wait(lambda: self.run("return !window.left && document.readyState === 'complete'"), address)
 
     def run(self, script: str, *arguments: object) -> Any:
         return self.call(f"{self.session}/execute/sync", {"script": script, "args": arguments})
@@ -75,12 +81,19 @@ def open_browser(profile: Path) -> Iterator[Browser]:
 
 
 def _wait_for(port: int) -> None:
-    end = time.monotonic() + START_S
-    while True:
+    def answers() -> bool:
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/status").close()
-            return
         except urllib.error.URLError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
+            return False
+        return True
+
+    _wait(answers, f"chromedriver on port {port}")
+
+
+def _wait(ready: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + START_S
+    while not ready():
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.05)
